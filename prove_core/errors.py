@@ -1,0 +1,41 @@
+"""Every error the library raises on purpose, by what the caller can do about it."""
+
+
+class ProveError(Exception):
+    """Base of all errors raised on purpose. `str(error)` is one line that says what to do."""
+
+
+class CheckpointError(ProveError):
+    """A checkpoint, adapter or tokenizer cannot be had or read: wrong path, corrupt download, missing file."""
+
+
+class UnsupportedModel(ProveError):
+    """The checkpoint is readable but needs something that this engine would compute wrongly."""
+
+
+class IncompatibleModels(ProveError):
+    """Proposer and verifier cannot work together (different tokenizers)."""
+
+
+class RequestError(ProveError):
+    """A request that can never be served as it stands. `param` names the offending field."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class PoolExhausted(ProveError):
+    """A sequence needs more KV pages than the whole pool has."""
+
+
+class SessionLost(ProveError):
+    """The replica does not hold the tokens that a commit builds on; open the session again with keep=0."""
+
+
+class StaleCommit(ProveError):
+    """A commit of an earlier cycle than the one already applied (a delayed or replayed frame)."""
+
+
+class EngineStopped(ProveError):
+    """The engine thread has ended; no further work is accepted."""

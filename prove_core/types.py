@@ -1,0 +1,144 @@
+"""The messages of one propose / verify / commit cycle. Ids and probabilities only: logits never travel."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+TokenIds = tuple[int, ...]
+
+
+class Mode(StrEnum):
+    """How a request is decoded (`decoding.mode`)."""
+
+    AR = "ar"
+    MARS = "mars"
+    PROVE = "prove"
+    LOSSLESS = "lossless"
+    SPECULATIVE = "speculative"
+
+
+class Gate(StrEnum):
+    """Which score of a proposed token is compared with `theta` in mode `prove`."""
+
+    PRODUCT = "product"
+    VERIFIER = "verifier"
+    CONFIDENCE = "confidence"
+
+
+class Role(StrEnum):
+    """The two models of a cycle."""
+
+    PROPOSER = "proposer"
+    VERIFIER = "verifier"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Cut the session's tokens to `keep`, then append `append`: the absolute state of the committed sequence.
+
+    Idempotent by `cycle`: a replica that has already applied this cycle ignores it. `keep == 0` opens (or re-opens)
+    the session, with `append` the whole committed sequence.
+    """
+
+    session: str
+    cycle: int
+    keep: int
+    append: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """One proposer pass: the committed tokens, then `block_size - 1` placeholders. Answer: `Proposal`."""
+
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """One pass over the committed tokens, then the realized `block`. Answer: `Reading`."""
+
+    block: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """`length` serial greedy passes beyond the committed tokens. Answer: `Drafted`."""
+
+    length: int
+
+
+Call = Propose | Verify | Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """d_1..d_B and c_1..c_B: each row's argmax and its probability (float32 softmax at temperature 1)."""
+
+    tokens: TokenIds
+    confidences: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a model makes of a block d of length n read after the committed tokens.
+
+    `argmax[i]` (n + 1 of them) is its greedy token in the place of d[i]; the last one follows the whole block.
+    `probabilities[i]` (n of them) is p(d[i] | committed, d[:i]).
+    """
+
+    argmax: TokenIds
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """The greedy continuation of the committed tokens, serially decoded."""
+
+    tokens: TokenIds
+
+
+Answer = Proposal | Reading | Drafted
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where a completion ends, in tokens. `stop_ids` are the checkpoint's EOS ids plus the request's own.
+
+    Until `min_tokens` have been generated no model may choose one of `stop_ids`. With `ignore_eos` the caller leaves
+    the EOS ids out of `stop_ids`.
+    """
+
+    max_tokens: int
+    stop_ids: frozenset[int] = frozenset()
+    min_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodingParams:
+    """The field `decoding` of a request, resolved against the server's defaults. See design of the modes in ARCHITECTURE.md."""
+
+    mode: Mode = Mode.AR
+    gate: Gate = Gate.PRODUCT
+    theta: float = 0.01
+    tau: float = 0.9
+    block_size: int = 8
+    draft_length: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Tokens committed by one decision of a cycle. `accepted` of the `drafted` candidates lead `tokens`.
+
+    Candidates are the tokens that could have been rejected: a block's first token is the AR token and is none.
+    """
+
+    tokens: TokenIds
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """`min_tokens` as a model sees it: no row that predicts the token at an index below `length` may choose a stop id."""
+
+    length: int
+    stop_ids: TokenIds
