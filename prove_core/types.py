@@ -142,3 +142,58 @@ class Floor:
 
     length: int
     stop_ids: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A call on one session of an engine, with the commit that rides on it."""
+
+    commit: Commit
+    call: Call
+    floor: Floor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The answer to a `CallRequest`. Times in seconds; `pass_seconds` is forward passes alone, `passes` how many."""
+
+    answer: Answer
+    passes: int
+    pass_seconds: float
+    queue_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """A whole completion by one model (modes `ar`, `mars`, `lossless`), decoded inside the engine."""
+
+    session: str
+    prompt: TokenIds
+    params: DecodingParams
+    limits: Limits
+
+
+class FinishReason(StrEnum):
+    """Why a completion ended, in OpenAI's words."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class PassCount:
+    """What one role spent on a completion: calls answered, forward passes, and seconds in them."""
+
+    calls: int = 0
+    passes: int = 0
+    pass_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a completion."""
+
+    reason: FinishReason
+    cycles: int
+    proposer: PassCount
+    verifier: PassCount
