@@ -38,8 +38,8 @@ class CacheConfig(Frozen):
 class SchedulerConfig(Frozen):
     """What goes into one forward pass."""
 
-    max_rows: int = Field(256, ge=1, description="Rows (tokens and placeholders) per pass; longer prompts are prefilled in chunks.")
-    max_sessions: int = Field(256, ge=1, description="Sessions an engine holds at once.")
+    max_rows: int = Field(256, ge=65, description="Rows (tokens and placeholders) per pass, all sessions together.")
+    prefill_chunk: int = Field(256, ge=1, description="Most prompt tokens of one session in one pass.")
 
 
 class EngineConfig(Frozen):

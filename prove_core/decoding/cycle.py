@@ -1,0 +1,144 @@
+"""The decoding modes, one cycle each, as the paper states them. No I/O: a cycle yields what it needs.
+
+A cycle yields `Request`s, to be sent the answer, and `Step`s, the tokens it commits. Whoever drives it (the engine
+thread for one model, the Router for two) executes the requests; `decode` strings cycles together until the end.
+
+The first token d_1 of a block is the proposer's AR token and is committed before anything else happens, so what is
+verified is always `block = d_2..d_B`, read after a sequence that already ends with d_1.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import cast
+
+from prove_core.decoding.acceptance import confident_length, gated_length, match_length
+from prove_core.decoding.limits import Budget
+from prove_core.types import (
+    Answer,
+    Call,
+    DecodingParams,
+    Draft,
+    Drafted,
+    FinishReason,
+    Limits,
+    Mode,
+    Proposal,
+    Propose,
+    Reading,
+    Role,
+    Step,
+    Verify,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call that the cycle waits for."""
+
+    role: Role
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a completion ended, and after how many cycles."""
+
+    reason: FinishReason
+    cycles: int
+
+
+Cycle = Generator[Request | Step, Answer | None, None]
+
+
+def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Proposal]:
+    """One proposer pass; d_1 is committed at once."""
+    proposal = cast(Proposal, (yield Request(Role.PROPOSER, Propose(block_size))))
+    yield Step(proposal.tokens[:1])
+    return proposal
+
+
+def ar(params: DecodingParams, budget: Budget) -> Cycle:
+    """Greedy next token."""
+    yield from _propose(1)
+
+
+def mars(params: DecodingParams, budget: Budget) -> Cycle:
+    """One pass; the block's tokens while their own confidence exceeds tau (MARS)."""
+    proposal = yield from _propose(min(params.block_size, budget.remaining))
+    block = proposal.tokens[1:]
+    accepted = confident_length(proposal.confidences[1:], params.tau)
+    yield Step(block[:accepted], len(block), accepted)
+
+
+def prove(params: DecodingParams, budget: Budget) -> Cycle:
+    """Proposer, then verifier; the block's tokens while their gate score exceeds theta (paper section 3)."""
+    proposal = yield from _propose(min(params.block_size, budget.remaining))
+    block = budget.through_stop(proposal.tokens[1:])
+    if not block:
+        return
+    reading = cast(Reading, (yield Request(Role.VERIFIER, Verify(block))))
+    confidences = proposal.confidences[1 : 1 + len(block)]
+    accepted = gated_length(params.gate, params.theta, confidences, reading.probabilities)
+    yield Step(block[:accepted], len(block), accepted)
+
+
+def lossless(params: DecodingParams, budget: Budget) -> Cycle:
+    """The proposer verifies itself: its matching prefix plus its own next token, so the output is its greedy AR output."""
+    # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
+    proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
+    block = budget.through_stop(proposal.tokens[1:])
+    if block:
+        yield from _verify_greedily(block)
+
+
+def speculative(params: DecodingParams, budget: Budget) -> Cycle:
+    """Classic speculative decoding: the verifier checkpoint drafts serially, the proposer verifies."""
+    length = min(params.draft_length, budget.remaining - 1)
+    if length < 1:
+        yield from _propose(1)
+        return
+    drafted = cast(Drafted, (yield Request(Role.VERIFIER, Draft(length))))
+    yield from _verify_greedily(budget.through_stop(drafted.tokens))
+
+
+def _verify_greedily(block: tuple[int, ...]) -> Cycle:
+    reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block))))
+    accepted = match_length(block, reading.argmax)
+    yield Step((*block[:accepted], reading.argmax[accepted]), len(block), accepted)
+
+
+CYCLES: dict[Mode, Callable[[DecodingParams, Budget], Cycle]] = {
+    Mode.AR: ar,
+    Mode.MARS: mars,
+    Mode.PROVE: prove,
+    Mode.LOSSLESS: lossless,
+    Mode.SPECULATIVE: speculative,
+}
+
+TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
+
+
+def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, Answer | None, Ending]:
+    """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole."""
+    budget = Budget(limits)
+    cycles = 0
+    while True:
+        cycles += 1
+        cycle = CYCLES[params.mode](params, budget)
+        answer: Answer | None = None
+        while (item := _resume(cycle, answer)) is not None:
+            if isinstance(item, Request):
+                answer = yield item
+                continue
+            step, reason = budget.take(item)
+            yield step
+            if reason is not None:
+                return Ending(reason, cycles)
+            answer = None
+
+
+def _resume(cycle: Cycle, answer: Answer | None) -> Request | Step | None:
+    try:
+        return cycle.send(answer)
+    except StopIteration:
+        return None

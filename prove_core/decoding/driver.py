@@ -1,0 +1,107 @@
+"""The state of one completion while it is decoded: what is committed, what each role has seen, what it cost.
+
+The same driver serves the engine thread (one model) and the Router (two): they differ in how a request is executed.
+"""
+
+from dataclasses import dataclass, replace
+
+from prove_core.decoding.cycle import Ending, Request, decode
+from prove_core.types import (
+    CallRequest,
+    CallResult,
+    Commit,
+    DecodingParams,
+    Finished,
+    Floor,
+    Limits,
+    PassCount,
+    Role,
+    Step,
+    TokenIds,
+)
+
+
+class Ledger:
+    """The committed tokens of a session, and how many of them each role knows. The Router's copy is the truth."""
+
+    def __init__(self, session: str, prompt: TokenIds) -> None:
+        self.session = session
+        self.tokens = list(prompt)
+        self._cycle = 0
+        self._known = dict.fromkeys(Role, 0)
+
+    def commit(self, role: Role) -> Commit:
+        """What `role` has not been told yet, as the next cycle's commit. Tokens are only ever appended."""
+        known = self._known[role]
+        self._known[role] = len(self.tokens)
+        self._cycle += 1
+        return Commit(self.session, self._cycle, known, tuple(self.tokens[known:]))
+
+    def lost(self, role: Role) -> None:
+        """`role` no longer holds the session: its next commit opens it again with every token."""
+        self._known[role] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A call to execute before the completion can go on."""
+
+    role: Role
+    request: CallRequest
+
+
+class CompletionDriver:
+    """Drives `decode` for one session: `advance` until it returns `Finished`."""
+
+    def __init__(self, session: str, prompt: TokenIds, params: DecodingParams, limits: Limits) -> None:
+        self.ledger = Ledger(session, prompt)
+        self._floor = _floor(len(prompt), limits)
+        self._cycles = decode(params, limits)
+        self._counts = dict.fromkeys(Role, PassCount())
+        self._waiting: Request | None = None
+
+    def advance(self, result: CallResult | None = None) -> tuple[list[Step], Pending | Finished]:
+        """Feed the result of the pending call (None at the start); the steps it led to, and what comes next."""
+        if result is not None and self._waiting is not None:
+            self._count(self._waiting.role, result)
+        answer = None if result is None else result.answer
+        steps: list[Step] = []
+        try:
+            item = self._cycles.send(answer)
+            while isinstance(item, Step):
+                if item.tokens or item.drafted:
+                    steps.append(item)
+                    self.ledger.tokens += item.tokens
+                item = self._cycles.send(None)
+        except StopIteration as end:
+            return steps, self._finished(end.value)
+        self._waiting = item
+        return steps, self._pending(item)
+
+    def reopen(self) -> Pending:
+        """The pending call again, for a replica that does not hold the session."""
+        if self._waiting is None:
+            raise RuntimeError("no call is pending")
+        self.ledger.lost(self._waiting.role)
+        return self._pending(self._waiting)
+
+    def _pending(self, request: Request) -> Pending:
+        return Pending(request.role, CallRequest(self.ledger.commit(request.role), request.call, self._floor))
+
+    def _count(self, role: Role, result: CallResult) -> None:
+        count = self._counts[role]
+        self._counts[role] = replace(
+            count,
+            calls=count.calls + 1,
+            passes=count.passes + result.passes,
+            pass_seconds=count.pass_seconds + result.pass_seconds,
+        )
+
+    def _finished(self, ending: Ending) -> Finished:
+        return Finished(ending.reason, ending.cycles, self._counts[Role.PROPOSER], self._counts[Role.VERIFIER])
+
+
+def _floor(prompt_length: int, limits: Limits) -> Floor | None:
+    if not limits.min_tokens or not limits.stop_ids:
+        return None
+    return Floor(prompt_length + limits.min_tokens, tuple(sorted(limits.stop_ids)))

@@ -1,0 +1,120 @@
+"""A call on its way through the engine: which windows it still needs, and the answer they add up to."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prove_core.errors import ProveError
+from prove_core.kv.sequence import Sequence
+from prove_core.model.window import Window, WindowOutput
+from prove_core.types import (
+    Answer,
+    CallRequest,
+    CallResult,
+    Draft,
+    Drafted,
+    Proposal,
+    Propose,
+    Reading,
+    TokenIds,
+    Verify,
+)
+
+Done = Callable[[CallResult | ProveError], None]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One `CallRequest` whose commit has been applied to `sequence`.
+
+    The first row that needs logits is that of the last context token known when the call began: earlier rows only
+    fill the KV cache and may be prefilled in chunks over several passes.
+    """
+
+    session: str
+    sequence: Sequence
+    request: CallRequest
+    done: Done
+    submitted: float = field(default_factory=time.perf_counter)
+    started: float | None = None
+    passes: int = 0
+    pass_seconds: float = 0.0
+    _drafts: list[int] = field(default_factory=list)
+
+    @property
+    def _ahead(self) -> TokenIds:
+        """Tokens to read after the committed ones."""
+        match self.request.call:
+            case Verify(block):
+                return block
+            case Draft():
+                return tuple(self._drafts)
+            case Propose():
+                return ()
+
+    @property
+    def placeholders(self) -> int:
+        """Placeholder rows of the final window."""
+        call = self.request.call
+        return call.block_size - 1 if isinstance(call, Propose) else 0
+
+    @property
+    def rows(self) -> int:
+        """Rows still to run for the next window that yields logits, prefill included."""
+        return len(self.sequence.tokens) + len(self._ahead) - self._start() + self.placeholders
+
+    def _first_logits(self) -> int:
+        """Position of the first row whose logits are wanted."""
+        return len(self.sequence.tokens) - 1 + len(self._drafts)
+
+    def _start(self) -> int:
+        """Rows of KV to build on: what is cached, less the rows whose logits are wanted again."""
+        return min(len(self.sequence.cached), self._first_logits())
+
+    @property
+    def prefilling(self) -> bool:
+        """Whether there are rows to run before the first that yields logits."""
+        return self._start() < self._first_logits()
+
+    def window(self, max_rows: int, chunk: int) -> Window | None:
+        """The next window within `max_rows` rows, at most `chunk` of them prefill; None when there is no room.
+
+        Trims the sequence to the window's start; its pages must be reserved before the window runs.
+        """
+        first, start = self._first_logits(), self._start()
+        self.sequence.trim(start)
+        start = len(self.sequence.cached)
+        prefill = first - start
+        context = self.sequence.tokens
+        if prefill > chunk or self.rows > max_rows:
+            count = min(prefill, chunk, max_rows)
+            if count < 1:
+                return None
+            return Window(context[start : start + count], start, self.sequence.pages)
+        tokens = [*context[start:], *self._ahead[max(0, start - len(context)) :]]
+        logits = len(tokens) - prefill + self.placeholders
+        call = self.request.call
+        targets = call.block if isinstance(call, Verify) else ()
+        floor = self.request.floor
+        return Window(tokens, start, self.sequence.pages, self.placeholders, logits, targets, floor)
+
+    def absorb(self, window: Window, output: WindowOutput, seconds: float) -> Answer | None:
+        """Account for a window that has run; the call's answer once it is complete."""
+        self.sequence.fed(window.tokens)
+        self.passes += 1
+        self.pass_seconds += seconds
+        if not window.logits:
+            return None
+        match self.request.call:
+            case Propose():
+                return Proposal(output.argmax, output.confidences)
+            case Verify():
+                return Reading(output.argmax, output.probabilities)
+            case Draft(length):
+                self._drafts.append(output.argmax[0])
+                return Drafted(tuple(self._drafts)) if len(self._drafts) == length else None
+
+    def result(self, answer: Answer) -> CallResult:
+        """The answer with what it cost."""
+        queued = (self.started if self.started is not None else time.perf_counter()) - self.submitted
+        return CallResult(answer, self.passes, self.pass_seconds, queued)
