@@ -15,31 +15,42 @@ class ModelConfig(Frozen):
     """Which checkpoint an engine runs and how."""
 
     checkpoint: str = Field(description="Built-in name (`prove models`), local folder, or hub id.")
-    adapter: str | None = Field(None, description="Folder with a PEFT (LoRA) adapter to apply on top.")
+    adapter: str | None = Field(default=None, description="Folder with a PEFT (LoRA) adapter to apply on top.")
     placeholder: str | None = Field(
-        None, description="Token that stands for a position to predict; default: the checkpoint's own mask token, else a free one."
+        None,
+        description="Token that stands for a position to predict; default: the checkpoint's own mask token, else a free one.",
     )
-    layers: int | None = Field(None, ge=1, description="Keep only the first N decoder layers (a cheaper verifier).")
+    layers: int | None = Field(
+        default=None, ge=1, description="Keep only the first N decoder layers (a cheaper verifier)."
+    )
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    device: str = Field("auto", description="`auto` (cuda when there is one, else cpu), `cpu`, `cuda`, `cuda:1` ...")
-    threads: int | None = Field(None, ge=1, description="CPU threads of a pass; default: what torch chooses.")
-    deterministic: bool = Field(False, description="A row's result does not depend on what else is in the pass.")
-    max_length: int | None = Field(None, ge=1, description="Longest context served; default: the checkpoint's own.")
+    device: str = Field(
+        default="auto", description="`auto` (cuda when there is one, else cpu), `cpu`, `cuda`, `cuda:1` ..."
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of a pass; default: what torch chooses.")
+    deterministic: bool = Field(
+        default=False, description="A row's result does not depend on what else is in the pass."
+    )
+    max_length: int | None = Field(
+        default=None, ge=1, description="Longest context served; default: the checkpoint's own."
+    )
 
 
 class CacheConfig(Frozen):
     """The paged KV pool."""
 
-    page_size: int = Field(16, ge=1, description="Tokens per page.")
-    tokens: int = Field(32768, ge=1, description="Tokens the pool holds (rounded up to whole pages).")
+    page_size: int = Field(default=16, ge=1, description="Tokens per page.")
+    tokens: int = Field(default=32768, ge=1, description="Tokens the pool holds (rounded up to whole pages).")
     prefix_cache: bool = True
 
 
 class SchedulerConfig(Frozen):
     """What goes into one forward pass."""
 
-    max_rows: int = Field(256, ge=65, description="Rows (tokens and placeholders) per pass, all sessions together.")
-    prefill_chunk: int = Field(256, ge=1, description="Most prompt tokens of one session in one pass.")
+    max_rows: int = Field(
+        default=256, ge=128, description="Rows (tokens and placeholders) per pass, all sessions together."
+    )
+    prefill_chunk: int = Field(default=256, ge=1, description="Most prompt tokens of one session in one pass.")
 
 
 class EngineConfig(Frozen):

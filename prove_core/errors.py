@@ -39,3 +39,7 @@ class StaleCommit(ProveError):
 
 class EngineStopped(ProveError):
     """The engine thread has ended; no further work is accepted."""
+
+
+class PassFailed(ProveError):
+    """A forward pass raised; the sessions in it keep their tokens and may be called again."""

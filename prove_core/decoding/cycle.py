@@ -83,7 +83,7 @@ def prove(params: DecodingParams, budget: Budget) -> Cycle:
 
 
 def lossless(params: DecodingParams, budget: Budget) -> Cycle:
-    """The proposer verifies itself: its matching prefix plus its own next token, so the output is its greedy AR output."""
+    """The proposer verifies itself: matching prefix plus its own next token. Output: its greedy AR output."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
     block = budget.through_stop(proposal.tokens[1:])

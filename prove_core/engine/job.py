@@ -59,6 +59,13 @@ class Job:
         return call.block_size - 1 if isinstance(call, Propose) else 0
 
     @property
+    def length(self) -> int:
+        """Positions the call needs pages for at its end."""
+        call = self.request.call
+        ahead = call.length if isinstance(call, Draft) else len(self._ahead)
+        return len(self.sequence.tokens) + ahead + self.placeholders
+
+    @property
     def rows(self) -> int:
         """Rows still to run for the next window that yields logits, prefill included."""
         return len(self.sequence.tokens) + len(self._ahead) - self._start() + self.placeholders
@@ -72,9 +79,9 @@ class Job:
         return min(len(self.sequence.cached), self._first_logits())
 
     @property
-    def prefilling(self) -> bool:
-        """Whether there are rows to run before the first that yields logits."""
-        return self._start() < self._first_logits()
+    def prefill(self) -> int:
+        """Rows to run before the first that yields logits."""
+        return self._first_logits() - self._start()
 
     def window(self, max_rows: int, chunk: int) -> Window | None:
         """The next window within `max_rows` rows, at most `chunk` of them prefill; None when there is no room.

@@ -13,6 +13,7 @@ from prove_core.model.window import Window
 
 logger = logging.getLogger(__name__)
 
+SHORT_PREFILL = 64  # catching up on a committed block is decoding, not prefill
 PREFILL_SHARE = 4  # while prompts wait, they get at least one row in this many
 
 
@@ -25,7 +26,7 @@ class Planned:
 
 
 class Scheduler:
-    """Continuous batching: calls that are ready to yield logits first, in order of arrival, then prefill chunks.
+    """Continuous batching: calls about to yield logits first, in order of arrival, then prefill chunks.
 
     When the pool has no pages for a window, in this order: idle prefix-cache pages go (inside the pool), then the
     youngest session that is not in this pass is preempted, if it is younger than the one in need; else the window
@@ -36,7 +37,7 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self._jobs: deque[Job] = deque()
-        self._ages: dict[str, Sequence] = {}
+        self.sessions: dict[str, Sequence] = {}  # oldest first
         self.preemptions = 0
         self._warned = -60.0
 
@@ -44,9 +45,9 @@ class Scheduler:
         return len(self._jobs)
 
     @property
-    def sessions(self) -> dict[str, Sequence]:
-        """Sequences by session, oldest first."""
-        return self._ages
+    def jobs(self) -> Iterable[Job]:
+        """Queued calls in order of arrival."""
+        return self._jobs
 
     def add(self, job: Job) -> None:
         """Queue a call of a session in `sessions`."""
@@ -63,15 +64,13 @@ class Scheduler:
 
     def pack(self) -> list[Planned]:
         """Windows for the next pass, with their pages reserved; empty when nothing can run."""
-        ready = [job for job in self._jobs if not job.prefilling]
-        prompts = [job for job in self._jobs if job.prefilling]
+        ready = [job for job in self._jobs if job.prefill <= SHORT_PREFILL]
+        prompts = [job for job in self._jobs if job.prefill > SHORT_PREFILL]
         rows = self._config.max_rows
         reserved = rows // PREFILL_SHARE if prompts else 0
         planned: list[Planned] = []
         spent = self._take(ready, rows - reserved, planned)
         spent += self._take(prompts, rows - spent, planned)
-        if not planned and self._jobs:
-            self._take([self._jobs[0]], rows, planned)
         for plan in planned:
             if plan.job.started is None:
                 plan.job.started = time.perf_counter()
@@ -104,7 +103,7 @@ class Scheduler:
     def _victim(self, job: Job, planned: list[Planned]) -> Sequence | None:
         """The youngest session with pages that may be preempted for `job`."""
         packed = {id(plan.job.sequence) for plan in planned}
-        for sequence in reversed(self._ages.values()):
+        for sequence in reversed(self.sessions.values()):
             if sequence is job.sequence:
                 break
             if sequence.pages and id(sequence) not in packed:
@@ -112,7 +111,7 @@ class Scheduler:
         if planned:
             return None
         busy = {id(other.sequence) for other in self._jobs}
-        for sequence in reversed(self._ages.values()):
+        for sequence in reversed(self.sessions.values()):
             if sequence.pages and sequence is not job.sequence and id(sequence) not in busy:
                 return sequence
         return None

@@ -57,7 +57,7 @@ class PagePool:
         return -(-tokens // self.page_size)
 
     def allocate(self, count: int) -> list[int] | None:
-        """`count` fresh pages, evicting idle cached ones where needed; None (and nothing taken) if there are too few."""
+        """`count` fresh pages, evicting idle cached ones as needed; None, and nothing taken, if too few."""
         if count > self.available:
             return None
         while len(self._free) < count:
@@ -79,7 +79,7 @@ class PagePool:
                 self._free.append(page)
 
     def match(self, tokens: Sequence[int]) -> list[CachedPage]:
-        """The longest published prefix of `tokens` in whole pages, short of the last token. Takes a reference to each."""
+        """The longest published prefix of `tokens` in whole pages, short of the last token; takes references."""
         found: list[CachedPage] = []
         parent = ROOT
         for end in range(self.page_size, len(tokens), self.page_size):
@@ -94,7 +94,7 @@ class PagePool:
         return found
 
     def publish(self, parent: int, tokens: TokenIds, page: int) -> int:
-        """Offer a full, committed, held page to the prefix cache; it is immutable from now on. Returns the prefix's uid.
+        """Offer a full, committed, held page to the prefix cache; immutable from now on. Returns the prefix's uid.
 
         When another page already holds this prefix that one stays the cached one.
         """

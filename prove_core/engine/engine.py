@@ -1,0 +1,223 @@
+"""The engine of one replica: one thread, one model, one KV pool, many sessions."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prove_core.config import EngineConfig
+from prove_core.engine.completion import Emit, LocalCompletion
+from prove_core.engine.job import Done, Job
+from prove_core.engine.scheduler import Planned, Scheduler
+from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError
+from prove_core.kv.pool import PagePool
+from prove_core.kv.sequence import Sequence
+from prove_core.model.window import Runner
+from prove_core.types import CallRequest, CallResult, GenerateRequest
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """A snapshot. Pages are counted, `busy_seconds` is time spent in passes since start."""
+
+    sessions: int = 0
+    waiting_calls: int = 0
+    free_pages: int = 0
+    cached_pages: int = 0
+    total_pages: int = 0
+    passes: int = 0
+    rows: int = 0
+    preemptions: int = 0
+    busy_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Counters:
+    passes: int = 0
+    rows: int = 0
+    busy_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """Work handed to the engine thread. Closed once the thread has ended."""
+
+    queue: "queue.SimpleQueue[Callable[[], None]]" = field(default_factory=queue.SimpleQueue)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    closed: bool = False
+
+    def put(self, work: Callable[[], None]) -> None:
+        with self.lock:
+            if self.closed:
+                raise EngineStopped("the engine has stopped")
+            self.queue.put(work)
+
+
+class Engine:
+    """Runs calls and whole completions of many sessions in shared forward passes.
+
+    Every method may be called from any thread; `done` and `emit` run on the engine thread and must not block.
+    """
+
+    def __init__(self, runner: Runner, config: EngineConfig, *, name: str = "engine") -> None:
+        self._runner = runner
+        self._pool = PagePool(
+            -(-config.cache.tokens // config.cache.page_size),
+            config.cache.page_size,
+            prefix_cache=config.cache.prefix_cache,
+        )
+        self._scheduler = Scheduler(config.scheduler)
+        self._inbox = _Inbox()
+        self._counters = _Counters()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+
+    @property
+    def capacity(self) -> int:
+        """Tokens the KV pool holds."""
+        return self._pool.pages * self._pool.page_size
+
+    @property
+    def alive(self) -> bool:
+        """Whether the engine thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the engine thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the engine thread after the pass in progress; whatever is unanswered fails with EngineStopped."""
+        self._inbox.put(self._request_stop)
+        self._thread.join()
+
+    def call(self, request: CallRequest, done: Done) -> None:
+        """Run one call of a session; `done` gets its result or a ProveError. Raises EngineStopped."""
+        self._inbox.put(lambda: self._enqueue(request, done))
+
+    def generate(self, request: GenerateRequest, emit: Emit) -> None:
+        """Decode a whole completion; `emit` gets its steps, then Finished or a ProveError. Raises EngineStopped."""
+        self._inbox.put(lambda: self._start_completion(request, emit))
+
+    def release(self, session: str) -> None:
+        """Abort whatever runs on `session` and free its pages. It answers nothing further. Unknown: a no-op."""
+        try:
+            self._inbox.put(lambda: self._release(session))
+        except EngineStopped:
+            return
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges as of now."""
+        return EngineStats(
+            sessions=len(self._scheduler.sessions),
+            waiting_calls=len(self._scheduler),
+            free_pages=self._pool.available,
+            cached_pages=self._pool.cached,
+            total_pages=self._pool.pages,
+            passes=self._counters.passes,
+            rows=self._counters.rows,
+            preemptions=self._scheduler.preemptions,
+            busy_seconds=self._counters.busy_seconds,
+        )
+
+    def _loop(self) -> None:
+        try:
+            while not self._stopping:
+                self._drain()
+                planned = self._scheduler.pack()
+                if planned:
+                    self._run(planned)
+                elif len(self._scheduler):
+                    raise AssertionError("calls are waiting and none can run")
+        except BaseException:
+            logger.exception("the engine thread failed")
+            raise
+        finally:
+            self._close()
+
+    def _drain(self) -> None:
+        """Take in new work; blocks while there is nothing else to do."""
+        inbox = self._inbox.queue
+        if not len(self._scheduler):
+            if not self._scheduler.sessions:
+                self._pool.check([])
+            inbox.get()()
+        while not inbox.empty() and not self._stopping:
+            inbox.get()()
+
+    def _run(self, planned: list[Planned]) -> None:
+        began = time.perf_counter()
+        try:
+            output = self._runner.run([plan.window for plan in planned])
+        except Exception as error:
+            logger.exception("a forward pass failed")
+            self._fail([plan.job for plan in planned], PassFailed(f"the forward pass failed: {error}"))
+            return
+        self._counters.passes += 1
+        self._counters.rows += sum(plan.window.rows for plan in planned)
+        self._counters.busy_seconds += time.perf_counter() - began
+        answered = [
+            (plan.job, answer)
+            for plan, rows in zip(planned, output.outputs, strict=True)
+            if (answer := plan.job.absorb(plan.window, rows, output.seconds)) is not None
+        ]
+        self._scheduler.remove(job for job, _ in answered)
+        for job, answer in answered:
+            job.done(job.result(answer))
+
+    def _enqueue(self, request: CallRequest, done: Done) -> None:
+        """Apply the commit and queue the call, or answer why not."""
+        session = request.commit.session
+        sequence = self._scheduler.sessions.get(session)
+        try:
+            if sequence is None:
+                sequence = self._open(request)
+            sequence.apply(request.commit)
+            job = Job(session, sequence, request, done)
+            self._admit(job)
+        except ProveError as error:
+            done(error)
+
+    def _open(self, request: CallRequest) -> Sequence:
+        sequence = Sequence(self._pool)
+        if request.commit.keep == 0:
+            self._scheduler.sessions[request.commit.session] = sequence
+        return sequence
+
+    def _admit(self, job: Job) -> None:
+        if not job.sequence.tokens:
+            raise RequestError("a session needs at least one token", "messages")
+        if self._pool.pages_for(job.length) > self._pool.pages:
+            raise PoolExhausted(f"{job.length} positions needed, the KV pool holds {self.capacity} tokens")
+        self._scheduler.add(job)
+
+    def _start_completion(self, request: GenerateRequest, emit: Emit) -> None:
+        LocalCompletion(request, self._enqueue, self._release, emit).resume()
+
+    def _release(self, session: str) -> None:
+        self._scheduler.remove(self._scheduler.of(session))
+        sequence = self._scheduler.sessions.pop(session, None)
+        if sequence is not None:
+            sequence.release()
+
+    def _fail(self, jobs: list[Job], error: ProveError) -> None:
+        """Answer `jobs` with `error`; their sessions' KV is in doubt, so it is dropped."""
+        self._scheduler.remove(jobs)
+        for job in jobs:
+            job.sequence.release()
+            job.done(error)
+
+    def _request_stop(self) -> None:
+        self._stopping = True
+
+    def _close(self) -> None:
+        with self._inbox.lock:
+            self._inbox.closed = True
+        error = EngineStopped("the engine has stopped")
+        while not self._inbox.queue.empty():
+            self._inbox.queue.get()()
+        self._fail(list(self._scheduler.jobs), error)
