@@ -25,6 +25,10 @@ class RequestError(ProveError):
         self.param = param
 
 
+class ContextLengthExceeded(RequestError):
+    """Prompt and completion together do not fit into the model's context."""
+
+
 class PoolExhausted(ProveError):
     """A sequence needs more KV pages than the whole pool has."""
 
