@@ -18,7 +18,7 @@ class ModelConfig(Frozen):
     adapter: str | None = Field(default=None, description="Folder with a PEFT (LoRA) adapter to apply on top.")
     placeholder: str | None = Field(
         None,
-        description="Token that stands for a position to predict; default: the checkpoint's own mask token, else a free one.",
+        description="Token that stands for a position to predict; default: the checkpoint's own, else a free one.",
     )
     layers: int | None = Field(
         default=None, ge=1, description="Keep only the first N decoder layers (a cheaper verifier)."

@@ -11,7 +11,7 @@ from prove_core.config import EngineConfig
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
 from prove_core.engine.scheduler import Planned, Scheduler
-from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError
+from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError, StaleCommit
 from prove_core.kv.pool import PagePool
 from prove_core.kv.sequence import Sequence
 from prove_core.model.window import Runner
@@ -92,7 +92,10 @@ class Engine:
 
     def stop(self) -> None:
         """End the engine thread after the pass in progress; whatever is unanswered fails with EngineStopped."""
-        self._inbox.put(self._request_stop)
+        try:
+            self._inbox.put(self._request_stop)
+        except EngineStopped:
+            return
         self._thread.join()
 
     def call(self, request: CallRequest, done: Done) -> None:
@@ -160,14 +163,19 @@ class Engine:
         self._counters.passes += 1
         self._counters.rows += sum(plan.window.rows for plan in planned)
         self._counters.busy_seconds += time.perf_counter() - began
-        answered = [
-            (plan.job, answer)
-            for plan, rows in zip(planned, output.outputs, strict=True)
-            if (answer := plan.job.absorb(plan.window, rows, output.seconds)) is not None
-        ]
-        self._scheduler.remove(job for job, _ in answered)
-        for job, answer in answered:
-            job.done(job.result(answer))
+        for plan, rows in zip(planned, output.outputs, strict=True):
+            answer = plan.job.absorb(plan.window, rows, output.seconds)
+            if answer is not None:
+                self._scheduler.remove(plan.job.session)
+                self._answer(plan.job, plan.job.result(answer))
+
+    def _answer(self, job: Job, result: CallResult | ProveError) -> None:
+        """Whoever waits may be gone; that must not end the engine."""
+        try:
+            job.done(result)
+        except Exception:
+            logger.exception("nobody took the answer of session %s", job.session)
+            self._release(job.session)
 
     def _enqueue(self, request: CallRequest, done: Done) -> None:
         """Apply the commit and queue the call, or answer why not."""
@@ -177,8 +185,7 @@ class Engine:
             if sequence is None:
                 sequence = self._open(request)
             sequence.apply(request.commit)
-            job = Job(session, sequence, request, done)
-            self._admit(job)
+            self._admit(Job(session, sequence, request, done))
         except ProveError as error:
             done(error)
 
@@ -193,23 +200,26 @@ class Engine:
             raise RequestError("a session needs at least one token", "messages")
         if self._pool.pages_for(job.length) > self._pool.pages:
             raise PoolExhausted(f"{job.length} positions needed, the KV pool holds {self.capacity} tokens")
+        superseded = self._scheduler.remove(job.session)
+        if superseded is not None:
+            self._answer(superseded, StaleCommit(f"session {job.session}: superseded by a later call"))
         self._scheduler.add(job)
 
     def _start_completion(self, request: GenerateRequest, emit: Emit) -> None:
         LocalCompletion(request, self._enqueue, self._release, emit).resume()
 
     def _release(self, session: str) -> None:
-        self._scheduler.remove(self._scheduler.of(session))
+        self._scheduler.remove(session)
         sequence = self._scheduler.sessions.pop(session, None)
         if sequence is not None:
             sequence.release()
 
     def _fail(self, jobs: list[Job], error: ProveError) -> None:
         """Answer `jobs` with `error`; their sessions' KV is in doubt, so it is dropped."""
-        self._scheduler.remove(jobs)
         for job in jobs:
+            self._scheduler.remove(job.session)
             job.sequence.release()
-            job.done(error)
+            self._answer(job, error)
 
     def _request_stop(self) -> None:
         self._stopping = True
@@ -220,4 +230,4 @@ class Engine:
         error = EngineStopped("the engine has stopped")
         while not self._inbox.queue.empty():
             self._inbox.queue.get()()
-        self._fail(list(self._scheduler.jobs), error)
+        self._fail(self._scheduler.jobs, error)

@@ -2,8 +2,6 @@
 
 import logging
 import time
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from prove_core.config import SchedulerConfig
@@ -36,7 +34,7 @@ class Scheduler:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
-        self._jobs: deque[Job] = deque()
+        self._jobs: dict[str, Job] = {}  # by session, in order of arrival
         self.sessions: dict[str, Sequence] = {}  # oldest first
         self.preemptions = 0
         self._warned = -60.0
@@ -45,27 +43,22 @@ class Scheduler:
         return len(self._jobs)
 
     @property
-    def jobs(self) -> Iterable[Job]:
+    def jobs(self) -> list[Job]:
         """Queued calls in order of arrival."""
-        return self._jobs
+        return list(self._jobs.values())
 
     def add(self, job: Job) -> None:
-        """Queue a call of a session in `sessions`."""
-        self._jobs.append(job)
+        """Queue a call of a session in `sessions` that has none queued."""
+        self._jobs[job.session] = job
 
-    def remove(self, jobs: Iterable[Job]) -> None:
-        """Forget calls that are answered or aborted."""
-        for job in jobs:
-            self._jobs.remove(job)
-
-    def of(self, session: str) -> list[Job]:
-        """The queued calls of a session."""
-        return [job for job in self._jobs if job.session == session]
+    def remove(self, session: str) -> Job | None:
+        """Forget the queued call of a session: it is answered or aborted."""
+        return self._jobs.pop(session, None)
 
     def pack(self) -> list[Planned]:
         """Windows for the next pass, with their pages reserved; empty when nothing can run."""
-        ready = [job for job in self._jobs if job.prefill <= SHORT_PREFILL]
-        prompts = [job for job in self._jobs if job.prefill > SHORT_PREFILL]
+        ready = [job for job in self._jobs.values() if job.prefill <= SHORT_PREFILL]
+        prompts = [job for job in self._jobs.values() if job.prefill > SHORT_PREFILL]
         rows = self._config.max_rows
         reserved = rows // PREFILL_SHARE if prompts else 0
         planned: list[Planned] = []
@@ -110,7 +103,7 @@ class Scheduler:
                 return sequence
         if planned:
             return None
-        busy = {id(other.sequence) for other in self._jobs}
+        busy = {id(other.sequence) for other in self._jobs.values()}
         for sequence in reversed(self.sessions.values()):
             if sequence.pages and sequence is not job.sequence and id(sequence) not in busy:
                 return sequence

@@ -1,0 +1,180 @@
+"""Commit boundaries, in every mode, with scripted models of a target and of a proposer that guesses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prove_core.decoding.cycle import Ending, Request, decode
+from prove_core.types import (
+    Answer,
+    DecodingParams,
+    Draft,
+    Drafted,
+    FinishReason,
+    Limits,
+    Mode,
+    Proposal,
+    Propose,
+    Reading,
+    Role,
+    Step,
+    Verify,
+)
+
+STOP = 99
+PROMPT_END = 0
+
+
+@dataclass
+class Script:
+    """A target that continues with `target`, and a proposer (or drafter) that guesses `guesses[position]`."""
+
+    target: Sequence[int]
+    guess: Callable[[int], int]
+    position: int = 0
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to `request` when `position` target tokens are committed."""
+        at = self.position
+        match request.call:
+            case Propose(size):
+                tokens = (self.target[at], *(self.guess(at + i) for i in range(1, size)))
+                return Proposal(tokens, (0.5,) * size)
+            case Verify(block):
+                argmax = [self.target[at + i] for i in range(len(block) + 1)]
+                good = [0.9 if t == d else 0.0 for t, d in zip(argmax, block, strict=False)]
+                return Reading(tuple(argmax), tuple(good))
+            case Draft(length):
+                return Drafted(tuple(self.guess(at + i) for i in range(length)))
+
+
+@dataclass
+class Run:
+    tokens: list[int]
+    steps: list[Step]
+    requests: list[Request]
+    ending: Ending
+
+
+def run(script: Script, params: DecodingParams, limits: Limits) -> Run:
+    cycles = decode(params, limits)
+    tokens: list[int] = []
+    steps: list[Step] = []
+    requests: list[Request] = []
+    answer: Answer | None = None
+    while True:
+        try:
+            item = cycles.send(answer)
+        except StopIteration as end:
+            return Run(tokens, steps, requests, end.value)
+        if isinstance(item, Step):
+            steps.append(item)
+            tokens += item.tokens
+            script.position = len(tokens)
+            answer = None
+        else:
+            requests.append(item)
+            answer = script.answer(item)
+
+
+def perfect(target: Sequence[int]) -> Script:
+    padded = [*target, *range(1000, 1100)]
+    return Script(padded, lambda i: padded[i])
+
+
+EXACT = [Mode.AR, Mode.LOSSLESS, Mode.SPECULATIVE]
+TRUSTING = [DecodingParams(mode, tau=0.1, theta=0.1, block_size=8, draft_length=6) for mode in Mode]
+
+
+@pytest.mark.parametrize("params", TRUSTING, ids=lambda p: p.mode)
+def test_cap_and_stop_in_one_commit(params: DecodingParams) -> None:
+    limits = Limits(5, frozenset({STOP}))
+    done = run(perfect([10, 11, STOP, 20, 21, 22]), params, limits)
+    assert (done.tokens, done.ending.reason) == ([10, 11], FinishReason.STOP)
+    done = run(perfect([10, 11, 12, 13, 14, STOP]), params, limits)
+    assert (done.tokens, done.ending.reason) == ([10, 11, 12, 13, 14], FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("params", TRUSTING, ids=lambda p: p.mode)
+@pytest.mark.parametrize("stop", [97, 98])
+def test_every_stop_id_ends_the_block_and_only_what_the_user_got_counts(params: DecodingParams, stop: int) -> None:
+    done = run(perfect([1, 2, stop, 4, 5]), params, Limits(50, frozenset({97, 98})))
+    assert done.tokens == [1, 2]
+    assert sum(step.accepted for step in done.steps) <= 2
+    assert all(step.accepted <= len(step.tokens) for step in done.steps)
+
+
+@pytest.mark.parametrize("params", TRUSTING, ids=lambda p: p.mode)
+def test_max_tokens_one_spends_one_pass(params: DecodingParams) -> None:
+    done = run(perfect([1, 2, 3]), params, Limits(1))
+    assert done.tokens == [1]
+    assert done.requests == [Request(Role.PROPOSER, Propose(1))]
+
+
+@pytest.mark.parametrize("mode", EXACT)
+@given(
+    wrong=st.sets(st.integers(0, 39)),
+    block=st.integers(1, 17),
+    cap=st.integers(1, 40),
+    stop_at=st.one_of(st.none(), st.integers(0, 39)),
+)
+def test_exact_modes_reproduce_the_target(
+    mode: Mode, wrong: set[int], block: int, cap: int, stop_at: int | None
+) -> None:
+    target = list(range(100, 140))
+    if stop_at is not None:
+        target[stop_at] = STOP
+    padded = [*target, *range(1000, 1100)]
+    script = Script(padded, lambda i: 77 if i in wrong else padded[i])
+    params = DecodingParams(mode, block_size=block, draft_length=block)
+    done = run(script, params, Limits(cap, frozenset({STOP})))
+    stopped = stop_at is not None and stop_at < cap
+    expected = target[:stop_at] if stopped else target[:cap]
+    assert done.tokens == expected
+    assert done.ending.reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("block", [1, 2, 4, 8, 16])
+def test_a_rejection_at_each_place_leaves_the_correction_there(block: int) -> None:
+    for rejected in range(1, block):
+        target = list(range(100, 200))
+        script = Script(target, lambda i, r=rejected: 77 if i % block == r else target[i])  # type: ignore[misc]
+        done = run(script, DecodingParams(Mode.LOSSLESS, block_size=block), Limits(64))
+        assert done.tokens == target[:64]
+        first = next(step for step in done.steps if step.drafted)
+        assert (first.drafted, first.accepted, len(first.tokens)) == (block - 1, rejected - 1, rejected)
+
+
+def test_prove_takes_both_scalars_and_mars_only_confidence() -> None:
+    target = list(range(100, 200))
+    script = Script(target, lambda i: 77 if i == 3 else target[i])
+    done = run(script, DecodingParams(Mode.PROVE, theta=0.3, block_size=8), Limits(3))
+    assert done.tokens == target[:3]
+    assert [request.role for request in done.requests] == [Role.PROPOSER, Role.VERIFIER]
+    none = run(perfect(target), DecodingParams(Mode.PROVE, theta=0.45, block_size=8), Limits(3))
+    assert none.ending.cycles == 3  # 0.5 * 0.9 does not exceed 0.45: one token per cycle
+    fooled = run(
+        Script(target, lambda i: 77 if i == 3 else target[i]),
+        DecodingParams(Mode.MARS, tau=0.4, block_size=8),
+        Limits(5),
+    )
+    assert fooled.tokens[3] == 77
+    assert fooled.ending.cycles == 1
+
+
+def test_greedy_acceptance_compares_ids_not_probabilities() -> None:
+    target = list(range(100, 200))
+    script = perfect(target)
+    original = script.answer
+
+    def improbable(request: Request) -> Answer:
+        answer = original(request)
+        return Reading(answer.argmax, (0.0,) * len(answer.probabilities)) if isinstance(answer, Reading) else answer
+
+    script.answer = improbable  # type: ignore[method-assign]
+    done = run(script, DecodingParams(Mode.LOSSLESS, block_size=8), Limits(16))
+    assert done.tokens == target[:16]
+    assert sum(step.accepted for step in done.steps) > 10

@@ -1,0 +1,88 @@
+"""A model without weights whose KV cache can be checked: slots hold token ids, and every pass proves what it reads."""
+
+import random
+import zlib
+from collections.abc import Sequence
+
+from prove_core.model.window import PassOutput, Window, WindowOutput
+
+VOCABULARY = 50
+GARBAGE = -1
+
+
+class ToyRunner:
+    """Greedy next token = a hash of the whole context. Placeholders guess the true continuation with a given luck.
+
+    `luck(depth)` is the chance that the guess at placeholder `depth` (1..) is right; wrong guesses are another id.
+    Reading a slot that does not hold the token that the sequence has there shows up as a different output.
+    """
+
+    def __init__(self, page_size: int, luck: float = 0.7, seed: int = 0) -> None:
+        self.page_size = page_size
+        self.luck = luck
+        self.random = random.Random(seed)
+        self.slots: dict[tuple[int, int], int] = {}
+        self.passes: list[list[Window]] = []
+
+    @staticmethod
+    def next_token(context: Sequence[int], banned: Sequence[int] = ()) -> int:
+        """The toy's greedy next token."""
+        state = zlib.crc32(repr(tuple(context)).encode())
+        token = state % VOCABULARY
+        while token in banned:
+            token = (token + 1) % VOCABULARY
+        return token
+
+    def run(self, windows: Sequence[Window]) -> PassOutput:
+        """Write, read back and predict, window by window."""
+        self.passes.append(list(windows))
+        written: set[tuple[int, int]] = set()
+        outputs = []
+        for window in windows:
+            slots = [self._slot(window, p) for p in range(window.length)]
+            new = set(slots[window.start :])
+            assert not (new & written), "two windows of a pass write the same slot"
+            written |= new
+            for slot, token in zip(
+                slots[window.start :], [*window.tokens, *[GARBAGE] * window.placeholders], strict=True
+            ):
+                self.slots[slot] = token
+            context = [self.slots[slot] for slot in slots[: window.start + len(window.tokens)]]
+            assert GARBAGE not in context, "a placeholder's KV was read as context"
+            outputs.append(self._predict(window, context))
+        return PassOutput(outputs, 0.0)
+
+    def _slot(self, window: Window, position: int) -> tuple[int, int]:
+        return window.pages[position // self.page_size], position % self.page_size
+
+    def _banned(self, window: Window, index: int) -> Sequence[int]:
+        floor = window.floor
+        return floor.stop_ids if floor is not None and index < floor.length else ()
+
+    def _predict(self, window: Window, context: list[int]) -> WindowOutput:
+        argmax: list[int] = []
+        first = window.length - window.logits
+        for position in range(first, len(context)):
+            argmax.append(self.next_token(context[: position + 1], self._banned(window, position + 1)))
+        truth = list(context)
+        for _ in range(window.placeholders):
+            truth.append(self.next_token(truth, self._banned(window, len(truth))))
+            guess = self.next_token(truth, self._banned(window, len(truth)))
+            if self.random.random() > self.luck:
+                guess = (guess + 1) % VOCABULARY
+                while guess in self._banned(window, len(truth)):
+                    guess = (guess + 1) % VOCABULARY
+            argmax.append(guess)
+        confidences = tuple(self.random.random() for _ in argmax) if window.logits else ()
+        probabilities = tuple(
+            0.9 if target == best else 0.001 for target, best in zip(window.targets, argmax, strict=False)
+        )
+        return WindowOutput(tuple(argmax), confidences, probabilities)
+
+
+def continuation(prompt: Sequence[int], count: int) -> list[int]:
+    """The toy's greedy continuation of a prompt."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(ToyRunner.next_token(tokens))
+    return tokens[len(prompt) :]
