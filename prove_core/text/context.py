@@ -4,7 +4,7 @@ from prove_core.errors import ContextLengthExceeded
 
 
 def completion_limit(prompt_tokens: int, max_tokens: int | None, context_length: int) -> int:
-    """`max_tokens`, or all the room there is when None. Raises `ContextLengthExceeded` when the context is too short."""
+    """`max_tokens`, or all the room there is when None. Raises `ContextLengthExceeded` when it does not fit."""
     room = context_length - prompt_tokens
     if room < 1:
         raise ContextLengthExceeded(

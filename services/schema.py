@@ -1,0 +1,168 @@
+"""The chat-completions request: OpenAI's fields, the few that vLLM adds, and `decoding`.
+
+Everything here is checked before a model is asked. A field that is known but not supported is refused by name
+(`services.refusals`); an unknown one likewise. Fields that only label a request (`user`, `safety_identifier`,
+`prompt_cache_key`) are accepted and have no effect; `store` and `metadata` would promise storage and are refused.
+"""
+
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from prove_core.errors import RequestError
+from prove_core.text.prompt import Message
+from prove_core.types import DecodingParams, Gate, Mode
+from services.chat import ChatMessage, Strict
+from services.errors import from_validation
+from services.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse, unsupported
+
+GREEDY_BELOW = 1e-5  # temperatures up to this are argmax for any realistic logits
+MAX_STOP_STRINGS = 16
+NOT_YET = frozenset({"fused", "logistic", "auto"})
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+TokenId = Annotated[int, Field(ge=0)]
+
+
+def _exists_yet(value: object) -> object:
+    if isinstance(value, str) and value in NOT_YET:
+        raise unsupported(f"'{value}' is not supported yet")
+    return value
+
+
+class DecodingOptions(Strict):
+    """How this request is decoded. What is left out comes from the server's defaults."""
+
+    mode: Annotated[Mode | None, BeforeValidator(_exists_yet)] = None
+    gate: Annotated[Gate | None, BeforeValidator(_exists_yet)] = Field(None, description="Mode prove: the score.")
+    theta: Probability | None = Field(None, description="Mode prove: tokens are accepted while the score is above.")
+    tau: Probability | None = Field(None, description="Mode mars: tokens are accepted while confidence is above.")
+    block_size: int | None = Field(None, ge=1, le=64, description="Tokens proposed per cycle.")
+    draft_length: int | None = Field(None, ge=1, le=32, description="Mode speculative: tokens drafted per cycle.")
+
+    def resolve(self, defaults: DecodingParams) -> DecodingParams:
+        """These options over the server's defaults."""
+        return DecodingParams(
+            mode=defaults.mode if self.mode is None else self.mode,
+            gate=defaults.gate if self.gate is None else self.gate,
+            theta=defaults.theta if self.theta is None else self.theta,
+            tau=defaults.tau if self.tau is None else self.tau,
+            block_size=defaults.block_size if self.block_size is None else self.block_size,
+            draft_length=defaults.draft_length if self.draft_length is None else self.draft_length,
+        )
+
+
+class StreamOptions(Strict):
+    """What a stream carries besides text."""
+
+    include_usage: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, data: object) -> object:
+        return refuse(data, STREAM_OPTION_FIELDS)
+
+
+def _as_list(stop: object) -> object:
+    return [stop] if isinstance(stop, str) else stop
+
+
+def _token_id_keys(bias: object) -> object:
+    if isinstance(bias, dict):
+        for key in bias:
+            if not (isinstance(key, str) and key.isascii() and key.isdigit()):
+                raise invalid(f"has a key that is not a token id: {key!r}")
+    return bias
+
+
+class ChatCompletionRequest(Strict):
+    """Body of POST /v1/chat/completions."""
+
+    model: str
+    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1, description="Newer name of max_tokens.")
+    min_tokens: int | None = Field(None, ge=0, description="Tokens before an end or a stop string counts.")
+    stop: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...] | None,
+        BeforeValidator(_as_list),
+        Field(max_length=MAX_STOP_STRINGS),
+    ] = None
+    stop_token_ids: tuple[TokenId, ...] | None = None
+    ignore_eos: bool | None = None
+    n: int | None = Field(None, ge=1, le=16)
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = Field(None, ge=0, le=2, description="Only 0 (greedy), which is the default.")
+    top_p: float | None = Field(None, gt=0, le=1, description="No effect on greedy decoding.")
+    top_k: int | None = Field(None, ge=-1, description="No effect on greedy decoding.")
+    min_p: Probability | None = Field(None, description="No effect on greedy decoding.")
+    seed: int | None = Field(None, description="No effect on greedy decoding, which always repeats itself.")
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: Annotated[
+        dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_token_id_keys)
+    ] = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    decoding: DecodingOptions = DecodingOptions()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unsupported(cls, data: object) -> object:
+        return refuse(data, REQUEST_FIELDS)
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise invalid("cannot be set together with max_tokens", "max_completion_tokens")
+        if self.completion_limit is not None and (self.min_tokens or 0) > self.completion_limit:
+            raise invalid(f"must not exceed max_tokens ({self.completion_limit})", "min_tokens")
+        if self.stream_options is not None and not self.stream:
+            raise invalid("is only allowed when stream is true", "stream_options")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise invalid("is only allowed when logprobs is true", "top_logprobs")
+        return self
+
+    @model_validator(mode="after")
+    def _implemented_yet(self) -> Self:
+        if self.temperature is not None and self.temperature > GREEDY_BELOW:
+            raise unsupported("above 0: sampling is not supported yet (0 is the default)", "temperature")
+        for name in ("presence_penalty", "frequency_penalty", "logit_bias", "logprobs"):
+            if getattr(self, name):
+                raise unsupported("is not supported yet", name)
+        return self
+
+    @classmethod
+    def parse(cls, body: bytes) -> Self:
+        """A request from the bytes of its JSON. Raises `ApiError` (400) that names the offending field."""
+        try:
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            raise from_validation(error) from None
+
+    @property
+    def completion_limit(self) -> int | None:
+        """`max_tokens` under either name; None leaves it to the context."""
+        return self.max_tokens if self.max_tokens is not None else self.max_completion_tokens
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def chat(self) -> list[Message]:
+        """The messages for the prompt renderer."""
+        return [message.to_message() for message in self.messages]
+
+    def check_token_ids(self, vocabulary: int) -> None:
+        """Raise `RequestError` when a token id named by the request is not one of the tokenizer's."""
+        for token in self.stop_token_ids or ():
+            if token >= vocabulary:
+                raise RequestError(
+                    f"stop_token_ids: {token} is not a token id (there are {vocabulary})", "stop_token_ids"
+                )
