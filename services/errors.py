@@ -73,8 +73,10 @@ def from_validation(error: ValidationError | RequestValidationError) -> ApiError
     details: Sequence[ErrorDetails] = error.errors()
     first = details[0]
     kind, context = first["type"], first.get("ctx", {})
-    if kind in ("json_invalid", "model_type") and not first["loc"]:
-        return ApiError(400, f"The request body must be a JSON object: {first['msg']}", code="invalid_json")
+    if not first["loc"] and kind == "json_invalid":
+        return ApiError(400, f"The request body is not valid JSON: {context['error']}", code="invalid_json")
+    if not first["loc"] and kind == "model_type":
+        return ApiError(400, "The request body must be a JSON object", code="invalid_json")
     own = "predicate" in context
     loc = (*first["loc"], context["param"]) if own and context["param"] else first["loc"]
     param = _path(loc)
@@ -85,7 +87,8 @@ def from_validation(error: ValidationError | RequestValidationError) -> ApiError
         return ApiError(400, f"Missing required parameter: '{param}'", param=param, code="missing_required_parameter")
     if own:
         return ApiError(400, f"{param} {context['predicate']}", param=param, code=kind)
-    return ApiError(400, f"{param}: {first['msg']}", param=param, code="invalid_value")
+    message = first["msg"].replace("Tuple", "List").replace(" after validation", "")
+    return ApiError(400, f"{param}: {message}", param=param, code="invalid_value")
 
 
 def to_api_error(error: BaseException) -> ApiError:

@@ -5,6 +5,7 @@ Everything here is checked before a model is asked. A field that is known but no
 `prompt_cache_key`) are accepted and have no effect; `store` and `metadata` would promise storage and are refused.
 """
 
+from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
@@ -23,6 +24,9 @@ NOT_YET = frozenset({"fused", "logistic", "auto"})
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 TokenId = Annotated[int, Field(ge=0)]
+# A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.
+FROM_JSON = Field(strict=False)
+StopStrings = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], FROM_JSON, Field(max_length=MAX_STOP_STRINGS)]
 
 
 def _exists_yet(value: object) -> object:
@@ -34,8 +38,8 @@ def _exists_yet(value: object) -> object:
 class DecodingOptions(Strict):
     """How this request is decoded. What is left out comes from the server's defaults."""
 
-    mode: Annotated[Mode | None, BeforeValidator(_exists_yet)] = None
-    gate: Annotated[Gate | None, BeforeValidator(_exists_yet)] = Field(None, description="Mode prove: the score.")
+    mode: Annotated[Annotated[Mode, FROM_JSON] | None, BeforeValidator(_exists_yet)] = None
+    gate: Annotated[Annotated[Gate, FROM_JSON] | None, BeforeValidator(_exists_yet)] = None
     theta: Probability | None = Field(None, description="Mode prove: tokens are accepted while the score is above.")
     tau: Probability | None = Field(None, description="Mode mars: tokens are accepted while confidence is above.")
     block_size: int | None = Field(None, ge=1, le=64, description="Tokens proposed per cycle.")
@@ -43,14 +47,7 @@ class DecodingOptions(Strict):
 
     def resolve(self, defaults: DecodingParams) -> DecodingParams:
         """These options over the server's defaults."""
-        return DecodingParams(
-            mode=defaults.mode if self.mode is None else self.mode,
-            gate=defaults.gate if self.gate is None else self.gate,
-            theta=defaults.theta if self.theta is None else self.theta,
-            tau=defaults.tau if self.tau is None else self.tau,
-            block_size=defaults.block_size if self.block_size is None else self.block_size,
-            draft_length=defaults.draft_length if self.draft_length is None else self.draft_length,
-        )
+        return replace(defaults, **self.model_dump(exclude_none=True))
 
 
 class StreamOptions(Strict):
@@ -65,6 +62,8 @@ class StreamOptions(Strict):
 
 
 def _as_list(stop: object) -> object:
+    if stop == "":
+        raise invalid("must not be an empty string")
     return [stop] if isinstance(stop, str) else stop
 
 
@@ -80,16 +79,12 @@ class ChatCompletionRequest(Strict):
     """Body of POST /v1/chat/completions."""
 
     model: str
-    messages: tuple[ChatMessage, ...] = Field(min_length=1)
+    messages: tuple[ChatMessage, ...] = Field(min_length=1, strict=False)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1, description="Newer name of max_tokens.")
     min_tokens: int | None = Field(None, ge=0, description="Tokens before an end or a stop string counts.")
-    stop: Annotated[
-        tuple[Annotated[str, Field(min_length=1)], ...] | None,
-        BeforeValidator(_as_list),
-        Field(max_length=MAX_STOP_STRINGS),
-    ] = None
-    stop_token_ids: tuple[TokenId, ...] | None = None
+    stop: Annotated[StopStrings | None, BeforeValidator(_as_list)] = None
+    stop_token_ids: Annotated[tuple[TokenId, ...], FROM_JSON] | None = None
     ignore_eos: bool | None = None
     n: int | None = Field(None, ge=1, le=16)
     stream: bool | None = None
@@ -109,7 +104,7 @@ class ChatCompletionRequest(Strict):
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    decoding: DecodingOptions = DecodingOptions()
+    decoding: DecodingOptions | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -154,6 +149,10 @@ class ChatCompletionRequest(Strict):
     def include_usage(self) -> bool:
         """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def params(self, defaults: DecodingParams) -> DecodingParams:
+        """How to decode: the request's `decoding` over the server's defaults."""
+        return defaults if self.decoding is None else self.decoding.resolve(defaults)
 
     def chat(self) -> list[Message]:
         """The messages for the prompt renderer."""
