@@ -114,7 +114,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DecodingParams:
-    """The field `decoding` of a request, resolved against the server's defaults. See design of the modes in ARCHITECTURE.md."""
+    """The field `decoding` of a request, resolved against the server's defaults."""
 
     mode: Mode = Mode.AR
     gate: Gate = Gate.PRODUCT
@@ -138,7 +138,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """`min_tokens` as a model sees it: no row that predicts the token at an index below `length` may choose a stop id."""
+    """`min_tokens` as a model sees it: no row that predicts a token below index `length` may choose a stop id."""
 
     length: int
     stop_ids: TokenIds

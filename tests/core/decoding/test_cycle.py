@@ -139,10 +139,10 @@ def test_exact_modes_reproduce_the_target(
 
 @pytest.mark.parametrize("block", [1, 2, 4, 8, 16])
 def test_a_rejection_at_each_place_leaves_the_correction_there(block: int) -> None:
+    target = list(range(100, 200))
     for rejected in range(1, block):
-        target = list(range(100, 200))
-        script = Script(target, lambda i, r=rejected: 77 if i % block == r else target[i])  # type: ignore[misc]
-        done = run(script, DecodingParams(Mode.LOSSLESS, block_size=block), Limits(64))
+        guesses = [77 if i % block == rejected else target[i] for i in range(len(target))]
+        done = run(Script(target, guesses.__getitem__), DecodingParams(Mode.LOSSLESS, block_size=block), Limits(64))
         assert done.tokens == target[:64]
         first = next(step for step in done.steps if step.drafted)
         assert (first.drafted, first.accepted, len(first.tokens)) == (block - 1, rejected - 1, rejected)
