@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from prove_core.types import Mode, PassCount, Step
+from prove_core.types import Finished, Mode, PassCount, Step
 
 
 @dataclass(slots=True)
@@ -42,9 +42,11 @@ class CompletionStatistics:
         for position in range(step.accepted):
             self.accepted_per_position[position] += 1
 
-    def spent(self, proposer: PassCount, verifier: PassCount) -> None:
-        """What the models report at the end. A completion cut by a stop string has no such report."""
-        self._spent = (proposer, verifier)
+    def ended(self, finished: Finished) -> None:
+        """The models' own report. A completion cut short by a stop string has none, and needs none to be counted."""
+        # Steps do not show a last cycle that gave nothing but a stop id; the report misses cycles of a lost replica.
+        self.cycles = max(self.cycles, finished.cycles)
+        self._spent = (finished.proposer, finished.verifier)
 
     @property
     def proposer_passes(self) -> int:
