@@ -1,0 +1,145 @@
+"""What travels in a frame: the dataclasses of `prove_core.types` as msgpack, decoded into their types."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from prove_core import errors
+from prove_core.errors import ProveError, RequestError
+from prove_core.types import (
+    CallRequest,
+    CallResult,
+    Commit,
+    Draft,
+    Drafted,
+    Finished,
+    Floor,
+    GenerateRequest,
+    Proposal,
+    Propose,
+    Reading,
+    Step,
+    Verify,
+)
+from services.channel.errors import MalformedFrame
+from services.channel.framing import Frame, FrameKind, pack
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A client's first frame. `token` comes with the lease and proves that Serve let the client in."""
+
+    version: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The server's answer to a good `Hello`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Abort whatever runs on a session and free its pages. Not answered."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error as it travels: the name of its class in `prove_core.errors`, and its message."""
+
+    code: str
+    message: str
+    param: str | None = None
+
+
+Message = Hello | Welcome | Release | CallRequest | GenerateRequest | CallResult | Step | Finished | Failure
+
+# A union of dataclasses has no tag in msgpack: calls and answers are tuples, and the kind names their type.
+_BODIES: Mapping[FrameKind, object] = {
+    FrameKind.HELLO: Hello,
+    FrameKind.WELCOME: Welcome,
+    FrameKind.PROPOSE: tuple[Commit, Propose, Floor | None],
+    FrameKind.VERIFY: tuple[Commit, Verify, Floor | None],
+    FrameKind.DRAFT: tuple[Commit, Draft, Floor | None],
+    FrameKind.GENERATE: GenerateRequest,
+    FrameKind.RELEASE: Release,
+    FrameKind.PROPOSAL: tuple[Proposal, int, float, float],
+    FrameKind.READING: tuple[Reading, int, float, float],
+    FrameKind.DRAFTED: tuple[Drafted, int, float, float],
+    FrameKind.STEP: Step,
+    FrameKind.FINISHED: Finished,
+    FrameKind.FAILURE: Failure,
+}
+_KIND_OF: Mapping[type, FrameKind] = {
+    Hello: FrameKind.HELLO,
+    Welcome: FrameKind.WELCOME,
+    Release: FrameKind.RELEASE,
+    GenerateRequest: FrameKind.GENERATE,
+    Step: FrameKind.STEP,
+    Finished: FrameKind.FINISHED,
+    Failure: FrameKind.FAILURE,
+    Propose: FrameKind.PROPOSE,
+    Verify: FrameKind.VERIFY,
+    Draft: FrameKind.DRAFT,
+    Proposal: FrameKind.PROPOSAL,
+    Reading: FrameKind.READING,
+    Drafted: FrameKind.DRAFTED,
+}
+_DECODERS = {kind: msgspec.msgpack.Decoder(body) for kind, body in _BODIES.items()}
+_ENCODE = msgspec.msgpack.Encoder().encode
+_ERRORS: Mapping[str, type[ProveError]] = {
+    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, ProveError)
+}
+
+
+def encode(message: Message, rid: int) -> bytes:
+    """`message` as one frame."""
+    if isinstance(message, CallRequest):
+        body = _ENCODE((message.commit, message.call, message.floor))
+        return pack(_KIND_OF[type(message.call)], rid, body)
+    if isinstance(message, CallResult):
+        body = _ENCODE((message.answer, message.passes, message.pass_seconds, message.queue_seconds))
+        return pack(_KIND_OF[type(message.answer)], rid, body)
+    return pack(_KIND_OF[type(message)], rid, _ENCODE(message))
+
+
+def decode(frame: Frame) -> Message:
+    """The frame's message, of exactly the type its kind promises. Raises `MalformedFrame`."""
+    try:
+        body = _DECODERS[frame.kind].decode(frame.body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise MalformedFrame(f"{frame.kind.name} frame: {error}") from error
+    if frame.kind in (FrameKind.PROPOSE, FrameKind.VERIFY, FrameKind.DRAFT):
+        request = CallRequest(*body)
+        _check(request)
+        return request
+    if frame.kind in (FrameKind.PROPOSAL, FrameKind.READING, FrameKind.DRAFTED):
+        return CallResult(*body)
+    message: Message = body
+    return message
+
+
+def _check(request: CallRequest) -> None:
+    """Refuse numbers that have the right type and no meaning, before they reach the engine's thread."""
+    commit, call = request.commit, request.call
+    ids = commit.append if not isinstance(call, Verify) else (*commit.append, *call.block)
+    size = 1 if isinstance(call, Verify) else call.block_size if isinstance(call, Propose) else call.length
+    if commit.keep < 0 or size < 1 or min(ids, default=0) < 0:
+        raise MalformedFrame(f"{type(call).__name__} frame with a negative id, keep or size")
+
+
+def failure(error: ProveError) -> Failure:
+    """`error` for the wire. A class that `prove_core.errors` lacks travels as its nearest base there."""
+    code = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
+    return Failure(code, str(error), error.param if isinstance(error, RequestError) else None)
+
+
+def to_error(failure: Failure) -> ProveError:
+    """The error that the peer raised."""
+    error = _ERRORS.get(failure.code, ProveError)
+    if issubclass(error, RequestError):
+        return error(failure.message, failure.param)
+    return error(failure.message)

@@ -1,0 +1,65 @@
+"""One framed connection, as both ends see it."""
+
+import asyncio
+import logging
+import socket
+
+from services.channel.errors import ChannelClosed, MalformedFrame
+from services.channel.framing import FrameReader
+from services.channel.messages import Message, decode, encode
+
+logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """Splits the stream into messages for `received`. A bad frame closes this connection only."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        self._reader = FrameReader(max_body_bytes)
+        self._transport: asyncio.Transport | None = None
+        self.closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                if self.closed:
+                    return
+                self.received(frame.rid, decode(frame))
+        except MalformedFrame as error:
+            logger.warning("closing a channel: %s", error)
+            self.close()
+
+    def received(self, rid: int, message: Message) -> None:
+        """Act on one message. Raises `MalformedFrame` for one that this end does not take."""
+        raise NotImplementedError
+
+    def send(self, rid: int, message: Message) -> None:
+        """Queue one message; silently dropped once the connection is closed."""
+        if self.closed or self._transport is None:
+            return
+        self._transport.write(encode(message, rid))
+
+    def accept_bodies_of(self, max_body_bytes: int) -> None:
+        """Raise the size limit, once the peer is known."""
+        self._reader.max_body_bytes = max_body_bytes
+
+    def close(self) -> None:
+        """Drop the connection without waiting for unsent data. Idempotent."""
+        self.closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self.lost(ChannelClosed(f"the connection to the replica is closed{f' ({exc})' if exc else ''}"))
+
+    def lost(self, error: ChannelClosed) -> None:
+        """The connection is gone; called once."""
+        raise NotImplementedError

@@ -1,0 +1,165 @@
+"""Completions over replicas: the two-model cycle, run here, and the one-model kind, run inside the proposer."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.decoding.driver import CompletionDriver, Pending
+from prove_core.errors import SessionLost
+from prove_core.types import (
+    CallResult,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    Limits,
+    PassCount,
+    Role,
+    Step,
+)
+from services.channel.errors import ReplicaUnavailable
+from services.sessions import ReplicaSession
+
+MAX_LOSSES_IN_A_ROW = 5
+
+Event = Step | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class CycleTiming:
+    """One two-model cycle as the Router saw it: all of it, and the part spent in forward passes. Seconds."""
+
+    seconds: float
+    pass_seconds: float
+
+    @property
+    def overhead_seconds(self) -> float:
+        """Everything but passes: transport, scheduling, trimming, gate, and whoever reads the steps."""
+        return self.seconds - self.pass_seconds
+
+
+Observer = Callable[[CycleTiming], None]
+
+
+def complete(
+    request: GenerateRequest, sessions: Mapping[Role, ReplicaSession], observe: Observer | None = None
+) -> AsyncGenerator[Event]:
+    """Run one completion: steps as they are committed, then `Finished`.
+
+    Replicas that die on the way cost time, never a token. Raises `ReplicaUnavailable` when no other is to be had, and
+    what the engines answer (`RequestError`, `PoolExhausted`). Opens the sessions that it needs; the caller closes.
+    """
+    if request.params.mode in TWO_MODEL_MODES:
+        return TwoModelRun(request, sessions, observe).events()
+    return one_model(request, sessions[Role.PROPOSER])
+
+
+class TwoModelRun:
+    """The cycle of modes `prove` and `speculative`: the Router owns the tokens, replicas hold a cache of them."""
+
+    def __init__(
+        self, request: GenerateRequest, sessions: Mapping[Role, ReplicaSession], observe: Observer | None
+    ) -> None:
+        self._driver = CompletionDriver(request.session, request.prompt, request.params, request.limits)
+        self._sessions = sessions
+        self._clock = _CycleClock(observe) if observe else None
+
+    async def events(self) -> AsyncGenerator[Event]:
+        """Each call is sent before the steps that led to it are yielded: a slow reader delays no pass."""
+        steps, following = self._driver.advance()
+        while isinstance(following, Pending):
+            future = await self._send(following)
+            try:
+                for step in steps:
+                    yield step
+                result = await self._answer(following, future)
+            finally:
+                if future is not None:
+                    future.cancel()
+            if self._clock:
+                self._clock.stop(following, result)
+            steps, following = self._driver.advance(result)
+        for step in steps:
+            yield step
+        if self._clock:
+            self._clock.end()
+        yield following
+
+    async def _send(self, pending: Pending) -> asyncio.Future[CallResult] | None:
+        session = self._sessions[pending.role]
+        if not pending.request.commit.keep:
+            await session.open()
+        if self._clock:
+            self._clock.start(pending)
+        return session.start(pending.request)
+
+    async def _answer(self, pending: Pending, future: asyncio.Future[CallResult] | None) -> CallResult:
+        session = self._sessions[pending.role]
+        for _ in range(MAX_LOSSES_IN_A_ROW):
+            try:
+                return await session.finish(future)
+            except SessionLost:
+                future = session.start(self._driver.reopen().request)
+        raise ReplicaUnavailable(f"the {pending.role} has lost the session {MAX_LOSSES_IN_A_ROW} times in a row")
+
+
+class _CycleClock:
+    """Groups calls into cycles: a new one begins with each call of the first call's kind."""
+
+    def __init__(self, observe: Observer) -> None:
+        self._observe = observe
+        self._first: type | None = None
+        self._started = 0.0
+        self._pass_seconds = 0.0
+
+    def start(self, pending: Pending) -> None:
+        now = time.perf_counter()
+        if self._first is None:
+            self._first, self._started = type(pending.request.call), now
+        elif isinstance(pending.request.call, self._first):
+            self._emit(now)
+
+    def stop(self, pending: Pending, result: CallResult) -> None:
+        self._pass_seconds += result.pass_seconds
+
+    def end(self) -> None:
+        self._emit(time.perf_counter())
+
+    def _emit(self, now: float) -> None:
+        self._observe(CycleTiming(now - self._started, self._pass_seconds))
+        self._started, self._pass_seconds = now, 0.0
+
+
+async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncGenerator[Event]:
+    """A completion that runs inside one replica; issued again for the rest when that replica is lost."""
+    committed: list[int] = []
+    spent = Finished(FinishReason.LENGTH, 0, PassCount(), PassCount())
+    losses = 0
+    while losses < MAX_LOSSES_IN_A_ROW:
+        rest = _remaining(request, committed)
+        if rest.limits.max_tokens < 1:  # only the news of the end was lost
+            yield spent
+            return
+        try:
+            async with contextlib.aclosing(session.generate(rest)) as events:
+                async for event in events:
+                    if isinstance(event, Step):
+                        losses = 0
+                        committed += event.tokens
+                    yield event
+            return
+        except SessionLost:
+            losses += 1
+    raise ReplicaUnavailable(f"the proposer has lost the session {losses} times in a row")
+
+
+def _remaining(request: GenerateRequest, committed: list[int]) -> GenerateRequest:
+    done = len(committed)
+    limits = Limits(
+        max_tokens=request.limits.max_tokens - done,
+        stop_ids=request.limits.stop_ids,
+        min_tokens=max(0, request.limits.min_tokens - done),
+    )
+    return replace(request, prompt=(*request.prompt, *committed), limits=limits)

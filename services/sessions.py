@@ -1,0 +1,138 @@
+"""A Router's hold on one replica for one completion: a lease from Serve, a channel to its address, and healing."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from prove_core.errors import EngineStopped, SessionLost
+from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
+from services.channel.client import Channel, ChannelPool, Endpoint
+from services.channel.errors import ChannelClosed, ReplicaUnavailable
+
+FIRST_BACKOFF_S = 0.05
+MAX_BACKOFF_S = 2.0
+
+
+class Lease(Protocol):
+    """A replica's place for one session. Serve counts it as an ongoing request while it is open."""
+
+    endpoint: Endpoint
+
+    async def ended(self) -> None:
+        """Return when the other side has ended it: the replica died, or was told to go."""
+
+    def close(self) -> None:
+        """Give it back. Idempotent."""
+
+
+class Lessor(Protocol):
+    """Where leases of one role come from."""
+
+    async def lease(self, session: str) -> Lease:
+        """A place on some replica. Raises `ChannelClosed` when the chosen one is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """One lease in use. `name` is the session on the replica: fresh per lease, so late releases hit nothing."""
+
+    name: str
+    lease: Lease
+    channel: Channel
+    watch: asyncio.Task[None]
+
+
+class ReplicaSession:
+    """One session on some replica of one role, opened on first use and opened again wherever it gets lost.
+
+    Whenever the tokens may be gone, `SessionLost` tells the caller to send them all again (keep=0).
+    """
+
+    def __init__(self, session: str, lessor: Lessor, channels: ChannelPool, *, patience_s: float = 60.0) -> None:
+        self._session = session
+        self._lessor = lessor
+        self._channels = channels
+        self._patience_s = patience_s
+        self._leases = 0
+        self._open: _Open | None = None
+
+    async def open(self) -> None:
+        """Take a lease if there is none yet. Raises `ReplicaUnavailable`."""
+        if self._open is None:
+            await self._reopen()
+
+    def start(self, request: CallRequest) -> asyncio.Future[CallResult] | None:
+        """Send one call without waiting; None when the session is not open. Give the result to `finish`."""
+        held = self._open
+        if held is None or held.channel.closed:
+            return None
+        return held.channel.submit(replace(request, commit=replace(request.commit, session=held.name)))
+
+    async def finish(self, future: asyncio.Future[CallResult] | None) -> CallResult:
+        """The answer to what `start` sent. Raises `SessionLost`, `ReplicaUnavailable`, or the engine's error."""
+        if future is None:
+            await self._reopen()
+            raise SessionLost("the session has been opened on another replica")
+        try:
+            return await future
+        except (ChannelClosed, EngineStopped) as error:
+            await self._reopen()
+            raise SessionLost(str(error)) from error
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Step | Finished]:
+        """Run a whole completion on the replica. Raises `SessionLost` when it must be issued again."""
+        await self.open()
+        assert self._open is not None
+        held = self._open
+        try:
+            async with contextlib.aclosing(held.channel.generate(replace(request, session=held.name))) as stream:
+                async for event in stream:
+                    yield event
+        except (ChannelClosed, EngineStopped) as error:
+            await self._reopen()
+            raise SessionLost(str(error)) from error
+
+    def close(self) -> None:
+        """Release the session wherever it is. Idempotent."""
+        held, self._open = self._open, None
+        if held is not None:
+            held.watch.cancel()
+            held.channel.release(held.name)
+            held.lease.close()
+
+    async def _reopen(self) -> None:
+        self.close()
+        reason: Exception | None = None
+        backoff = FIRST_BACKOFF_S
+        try:
+            async with asyncio.timeout(self._patience_s):
+                while self._open is None:
+                    try:
+                        await self._take_lease()
+                    except ChannelClosed as error:
+                        reason = error
+                        await asyncio.sleep(backoff)
+                        backoff = min(2 * backoff, MAX_BACKOFF_S)
+        except TimeoutError:
+            message = f"no replica could be had within {self._patience_s:g} s"
+            raise ReplicaUnavailable(f"{message}: {reason}" if reason else message) from reason
+
+    async def _take_lease(self) -> None:
+        self._leases += 1
+        name = f"{self._session}/{self._leases}"
+        lease = await self._lessor.lease(name)
+        try:
+            channel = await self._channels.get(lease.endpoint)
+        except BaseException:
+            lease.close()
+            raise
+        watch = asyncio.create_task(_fail_when_ended(lease, channel, name))
+        self._open = _Open(name, lease, channel, watch)
+
+
+async def _fail_when_ended(lease: Lease, channel: Channel, name: str) -> None:
+    with contextlib.suppress(ChannelClosed):
+        await lease.ended()
+    channel.abandon(name, ChannelClosed("the replica has ended the lease"))

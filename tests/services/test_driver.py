@@ -1,0 +1,182 @@
+"""The two-model cycle and one-model completions over real channels, with replicas that go away."""
+
+import asyncio
+import contextlib
+import statistics
+from collections.abc import Callable
+
+import pytest
+
+from prove_core.errors import PoolExhausted
+from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role
+from services.channel.client import ChannelPool
+from services.channel.errors import ReplicaUnavailable
+from services.driver import CycleTiming, complete
+from services.sessions import ReplicaSession
+from tests.core.toy import continuation
+from tests.services.toy_engine import ToyLessor, replicas
+
+PROMPT = (5, 6, 7)
+Disturb = Callable[[int], None]
+
+
+def _request(mode: Mode, count: int, **limits: object) -> GenerateRequest:
+    return GenerateRequest("s", PROMPT, DecodingParams(mode, theta=0.1, block_size=6), Limits(count, **limits))  # type: ignore[arg-type]
+
+
+async def _run(
+    request: GenerateRequest,
+    lessors: dict[Role, ToyLessor],
+    disturb: Disturb = lambda count: None,
+    patience_s: float = 5.0,
+) -> tuple[list[int], Finished]:
+    pool = ChannelPool()
+    sessions = {
+        role: ReplicaSession(request.session, lessor, pool, patience_s=patience_s) for role, lessor in lessors.items()
+    }
+    tokens: list[int] = []
+    try:
+        async with contextlib.aclosing(complete(request, sessions)) as events:
+            async for event in events:
+                if isinstance(event, Finished):
+                    return tokens, event
+                tokens += event.tokens
+                disturb(len(tokens))
+        raise AssertionError("no Finished")
+    finally:
+        for session in sessions.values():
+            session.close()
+        await asyncio.sleep(0.02)
+        await pool.close()
+
+
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.AR])
+@pytest.mark.parametrize("count", [1, 2, 50])
+def test_every_mode_gives_the_greedy_text(mode: Mode, count: int) -> None:
+    """The toy verifier accepts exactly what is greedy, so that `prove` is exact too."""
+
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            tokens, end = await _run(_request(mode, count), lessors)
+            assert tokens == continuation(PROMPT, count)
+            assert end.reason is FinishReason.LENGTH
+            assert await proposer.idle()
+            assert await verifier.idle()
+            assert all(lease.closed for lessor in lessors.values() for lease in lessor.leases)
+
+    asyncio.run(run())
+
+
+def test_one_token_needs_no_verifier() -> None:
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            await _run(_request(Mode.PROVE, 1), lessors)
+            assert lessors[Role.VERIFIER].leases == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.AR])
+@pytest.mark.parametrize("victim", list(Role))
+@pytest.mark.parametrize("how", ["connection", "lease", "session", "engine"])
+def test_a_loss_costs_no_token(mode: Mode, victim: Role, how: str) -> None:
+    async def run() -> None:
+        async with replicas(4) as (p0, p1, v0, v1):
+            lessors = {Role.PROPOSER: ToyLessor([p0, p1]), Role.VERIFIER: ToyLessor([v0, v1])}
+            hit = p0 if victim is Role.PROPOSER else v0
+            struck: list[int] = []
+
+            def disturb(count: int) -> None:
+                if count < 20 or struck:
+                    return
+                struck.append(count)
+                if how == "connection":
+                    for connection in list(hit.server.connections):
+                        connection.close()
+                elif how == "lease":
+                    for lease in lessors[victim].leases:
+                        lease.end()
+                elif how == "session":
+                    if mode in (Mode.PROVE, Mode.SPECULATIVE):
+                        hit.engine.release("s/1")
+                else:
+                    hit.engine.stop()
+
+            tokens, end = await _run(_request(mode, 120), lessors, disturb)
+            assert struck
+            assert tokens == continuation(PROMPT, 120)
+            assert end.reason is FinishReason.LENGTH
+
+    asyncio.run(run())
+
+
+def test_no_replica_is_an_error_in_time() -> None:
+    async def run() -> None:
+        async with replicas(1) as (proposer,):
+            lessors = {Role.PROPOSER: ToyLessor([proposer])}
+        with pytest.raises(ReplicaUnavailable, match=r"within 0.3 s"):
+            await _run(_request(Mode.AR, 10), lessors, patience_s=0.3)
+
+    asyncio.run(run())
+
+
+def test_what_never_fits_the_pool_is_an_error_at_once() -> None:
+    async def run() -> None:
+        async with replicas(1, tokens=64) as (proposer,):
+            request = GenerateRequest("s", (1,) * 100, DecodingParams(), Limits(5))
+            with pytest.raises(PoolExhausted):
+                await asyncio.wait_for(_run(request, {Role.PROPOSER: ToyLessor([proposer])}), 1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.AR])
+def test_leaving_early_frees_both_roles(mode: Mode) -> None:
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(_run(_request(mode, 4000), lessors), 0.1)
+            assert await proposer.idle()
+            assert await verifier.idle()
+
+    asyncio.run(run())
+
+
+def test_concurrent_completions_equal_solo_ones() -> None:
+    async def run() -> None:
+        async with replicas(2, tokens=256) as (proposer, verifier):
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            requests = [
+                GenerateRequest(f"s{i}", (i, i, i), DecodingParams(mode, theta=0.1, block_size=6), Limits(60))
+                for i, mode in enumerate([Mode.PROVE, Mode.LOSSLESS, Mode.AR, Mode.SPECULATIVE] * 4)
+            ]
+            results = await asyncio.gather(*(_run(request, lessors) for request in requests))
+            assert [tokens for tokens, _ in results] == [continuation((i, i, i), 60) for i in range(16)]
+            assert await proposer.idle()
+            assert await verifier.idle()
+
+    asyncio.run(run())
+
+
+def test_cycle_timings_cover_every_cycle() -> None:
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            pool = ChannelPool()
+            timings: list[CycleTiming] = []
+            sessions = {
+                Role.PROPOSER: ReplicaSession("s", ToyLessor([proposer]), pool),
+                Role.VERIFIER: ReplicaSession("s", ToyLessor([verifier]), pool),
+            }
+            end = [event async for event in complete(_request(Mode.PROVE, 200), sessions, timings.append)][-1]
+            assert isinstance(end, Finished)
+            assert len(timings) == end.cycles
+            assert all(timing.overhead_seconds > 0 for timing in timings)
+            assert statistics.median(timing.overhead_seconds for timing in timings) < 0.005
+            for session in sessions.values():
+                session.close()
+            await pool.close()
+
+    asyncio.run(run())

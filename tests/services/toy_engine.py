@@ -1,0 +1,95 @@
+"""A real engine over a toy model, and a channel server for it, in this process."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from prove_core.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from prove_core.engine.engine import Engine
+from services.channel.client import Endpoint
+from services.channel.server import ChannelServer
+from tests.core.toy import ToyRunner
+
+
+def toy_engine(tokens: int = 4096) -> Engine:
+    """A started engine over the toy model."""
+    config = EngineConfig(
+        model=ModelConfig(checkpoint="toy"),
+        cache=CacheConfig(tokens=tokens),
+        scheduler=SchedulerConfig(),
+    )
+    engine = Engine(ToyRunner(config.cache.page_size), config, name="toy")
+    engine.start()
+    return engine
+
+
+class Replica:
+    """An engine and its channel server, killable."""
+
+    def __init__(self, tokens: int = 4096) -> None:
+        self.engine = toy_engine(tokens)
+        self.server = ChannelServer(self.engine)
+        self.endpoint = Endpoint("127.0.0.1", 0, self.server.token)
+
+    async def start(self) -> "Replica":
+        port = await self.server.start("127.0.0.1")
+        self.endpoint = Endpoint("127.0.0.1", port, self.server.token)
+        return self
+
+    async def stop(self) -> None:
+        await self.server.stop()
+        if self.engine.alive:
+            self.engine.stop()
+
+    async def idle(self) -> bool:
+        """Whether every page comes back within two seconds."""
+        for _ in range(200):
+            stats = self.engine.stats()
+            if stats.sessions == 0 and stats.free_pages == stats.total_pages:
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+
+@contextlib.asynccontextmanager
+async def replicas(count: int = 1, tokens: int = 4096) -> AsyncIterator[list[Replica]]:
+    """`count` started replicas, stopped at the end."""
+    started = [await Replica(tokens).start() for _ in range(count)]
+    try:
+        yield started
+    finally:
+        for replica in started:
+            await replica.stop()
+
+
+class ToyLease:
+    """A lease on a replica of this process."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.endpoint = replica.endpoint
+        self.replica = replica
+        self.closed = False
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """The other side takes it back."""
+        self._ended.set()
+
+    async def ended(self) -> None:
+        await self._ended.wait()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ToyLessor:
+    """Hands out leases on the given replicas, round and round."""
+
+    def __init__(self, replicas: Sequence[Replica]) -> None:
+        self.replicas = list(replicas)
+        self.leases: list[ToyLease] = []
+
+    async def lease(self, session: str) -> ToyLease:
+        lease = ToyLease(self.replicas[len(self.leases) % len(self.replicas)])
+        self.leases.append(lease)
+        return lease
