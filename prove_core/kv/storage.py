@@ -33,6 +33,8 @@ class KVStorage:
         self.pages = pages
         self.page_size = page_size
         self.scratch_page = pages
+        self.dtype = dtype
+        self.device = torch.device(device)
 
         def empty(heads: int, dim: int) -> torch.Tensor:
             return torch.zeros(pages + 1, page_size, heads, dim, dtype=dtype, device=device)

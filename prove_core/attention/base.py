@@ -1,0 +1,75 @@
+"""What attention backends share: the shape of a layer, the paged metadata of a pass, and their interface."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from prove_core.kv.storage import KVStorage, LayerShape
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """One attention layer. With a sliding `window` a query at position p sees keys at `p - window < position <= p`.
+
+    Scores are `scaling * q.k`, then `softcap * tanh(score / softcap)` where `softcap` is set.
+    """
+
+    index: int
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    scaling: float
+    window: int | None = None
+    softcap: float | None = None
+
+    @property
+    def shape(self) -> LayerShape:
+        """What the layer needs of the KV storage."""
+        return LayerShape(self.kv_heads, self.head_dim, self.value_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The ragged rows of one pass over paged KV, as FlashInfer names it; queries are the last rows of their KV.
+
+    Window `i` owns rows `qo_indptr[i]:qo_indptr[i + 1]` and the pages `kv_indices[kv_indptr[i]:kv_indptr[i + 1]]`, the
+    last of them holding `kv_last_page_len[i]` tokens, its own rows included. These four are int32 on the CPU.
+    `slots` (int64, the model's device) says where each row's new K/V go. It may be longer than `qo_indptr[-1]`: padding
+    rows follow the last window, write to the scratch page, and what comes out for them is unspecified but finite.
+    """
+
+    qo_indptr: torch.Tensor
+    kv_indptr: torch.Tensor
+    kv_indices: torch.Tensor
+    kv_last_page_len: torch.Tensor
+    slots: torch.Tensor
+
+
+class AttentionBackend(Protocol):
+    """Attention over paged KV: planned once per pass, run once per layer."""
+
+    def plan(self, batch: Batch) -> None:
+        """Prepare what all layers of the coming pass share."""
+        ...
+
+    def attend(self, spec: LayerSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Write `k`, `v` `[rows, kv_heads, dim]` to the batch's slots, then attend with `q` `[rows, query_heads, dim]`.
+
+        Returns `[rows, query_heads, value_dim]` in the dtype of `q`.
+        """
+        ...
+
+
+def lengths(batch: Batch, page_size: int) -> list[int]:
+    """Positions each window's last row sees, itself included."""
+    pages = batch.kv_indptr.diff()
+    return ((pages - 1) * page_size + batch.kv_last_page_len).tolist()
+
+
+def write(storage: KVStorage, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+    """Store the rows' K and V `[rows, kv_heads, dim]` in their slots."""
+    keys, values = storage.layers[layer]
+    keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, k)
+    values.view(-1, *values.shape[2:]).index_copy_(0, slots, v)

@@ -1,0 +1,78 @@
+"""Windows into the ragged tensors of one pass."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from prove_core.attention.base import Batch
+from prove_core.model.window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """One pass: `ids` and `positions` int64 `[1, rows]`, its `batch`, and which rows are special (int64, ascending).
+
+    `placeholders` are the rows of placeholders, `ordinals` the place of each within its window. `logits` are the rows
+    that want an output, window after window. Rows from `batch.qo_indptr[-1]` on are padding.
+    """
+
+    ids: torch.Tensor
+    positions: torch.Tensor
+    batch: Batch
+    placeholders: torch.Tensor
+    ordinals: torch.Tensor
+    logits: torch.Tensor
+
+
+def pack(
+    windows: Sequence[Window],
+    *,
+    page_size: int,
+    scratch_page: int,
+    placeholder_id: int,
+    tile: int,
+    device: torch.device,
+) -> Packed:
+    """Lay the windows' rows out one after another, padded to a multiple of `tile` rows."""
+    ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    rows, pages, last = [0], [0], []
+    indices: list[int] = []
+    placeholders: list[int] = []
+    ordinals: list[int] = []
+    logits: list[int] = []
+    for window in windows:
+        length = window.length
+        ids.extend(window.tokens)
+        placeholders.extend(range(len(ids), len(ids) + window.placeholders))
+        ordinals.extend(range(window.placeholders))
+        ids.extend([placeholder_id] * window.placeholders)
+        positions.extend(range(window.start, length))
+        table = window.pages[: -(-length // page_size)]
+        slots.extend(table[p // page_size] * page_size + p % page_size for p in range(window.start, length))
+        indices.extend(table)
+        logits.extend(range(len(ids) - window.logits, len(ids)))
+        rows.append(len(ids))
+        pages.append(len(indices))
+        last.append((length - 1) % page_size + 1)
+    padding = -len(ids) % tile
+    ids.extend([0] * padding)
+    positions.extend([0] * padding)
+    slots.extend([scratch_page * page_size] * padding)
+
+    def on_device(values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
+
+    def on_cpu(values: list[int]) -> torch.Tensor:
+        return torch.tensor(values, dtype=torch.int32)
+
+    return Packed(
+        ids=on_device(ids)[None],
+        positions=on_device(positions)[None],
+        batch=Batch(on_cpu(rows), on_cpu(pages), on_cpu(indices), on_cpu(last), on_device(slots)),
+        placeholders=on_device(placeholders),
+        ordinals=on_device(ordinals),
+        logits=on_device(logits),
+    )

@@ -1,0 +1,99 @@
+"""One forward pass of a transformers model over packed windows, on our paged KV."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from prove_core.attention.base import AttentionBackend, LayerSpec
+from prove_core.attention.torch_backend import TorchAttention
+from prove_core.kv.storage import KVStorage
+from prove_core.model.hook import CONTEXT
+from prove_core.model.pack import Packed, pack
+from prove_core.model.rows import RowMask
+from prove_core.model.scores import Scorer
+from prove_core.model.window import PassOutput, Window
+
+
+class ModelRunner:
+    """Implements `Runner` for a causal LM that `probe` has accepted (and switched to our attention).
+
+    `banned` ids are never chosen and have no probability. Placeholder rows take row `min(i, n - 1)` of
+    `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
+    i counted within the window; without a table they take the embedding of `placeholder_id`. `rows` is filled for
+    gated adapters before each pass. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        specs: list[LayerSpec],
+        storage: KVStorage,
+        *,
+        banned: torch.Tensor | Sequence[int],
+        placeholder_id: int | None,
+        placeholder_table: torch.Tensor | None = None,
+        rows: RowMask | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        self._model = model
+        self._storage = storage
+        self._backend: AttentionBackend = TorchAttention(storage, specs)
+        self._context = _PagedAttention(self._backend, specs)
+        self._embed = model.get_input_embeddings()
+        self._scorer = Scorer(banned, vocabulary=model.get_output_embeddings().weight.shape[0], device=model.device)
+        self._placeholder_id = 0 if placeholder_id is None else placeholder_id
+        self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
+        self._rows = rows if rows is not None else RowMask()
+        self._tile = 1
+
+    @torch.inference_mode()
+    def run(self, windows: Sequence[Window]) -> PassOutput:
+        """See `Runner.run`."""
+        packed = pack(
+            windows,
+            page_size=self._storage.page_size,
+            scratch_page=self._storage.scratch_page,
+            placeholder_id=self._placeholder_id,
+            tile=self._tile,
+            device=self._model.device,
+        )
+        self._backend.plan(packed.batch)
+        self._rows.placeholders = packed.placeholders if len(packed.placeholders) else None
+        begin = time.perf_counter()
+        logits = self._forward(packed)
+        scores = self._scorer.score(logits, windows)
+        return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
+
+    def _forward(self, packed: Packed) -> torch.Tensor:
+        """Logits `[len(packed.logits), vocabulary]`."""
+        options: dict[str, Any] = {CONTEXT: self._context}
+        if self._table is not None and len(packed.placeholders):
+            embeds = self._embed(packed.ids)
+            embeds[0, packed.placeholders] = self._table[packed.ordinals.clamp_max(len(self._table) - 1)]
+            options["inputs_embeds"] = embeds
+        else:
+            options["input_ids"] = packed.ids
+        output = self._model(position_ids=packed.positions, use_cache=False, logits_to_keep=packed.logits, **options)
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+
+class _PagedAttention:
+    """The attention layers' context: each module's spec, and the backend planned for this pass."""
+
+    def __init__(self, backend: AttentionBackend, specs: Sequence[LayerSpec]) -> None:
+        self._backend = backend
+        self._specs = specs
+
+    def attend(
+        self, module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict[str, Any]
+    ) -> torch.Tensor:
+        layer: int = module.layer_idx  # type: ignore[assignment]
+        return self._backend.attend(self._specs[layer], q, k, v)
+
+
+def _as_rows(table: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return table.detach().reshape(-1, table.shape[-1]).to(like)
