@@ -1,5 +1,6 @@
 """The chat-completions request: what is taken, what is refused, and by which name."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -223,8 +224,8 @@ def test_bodies_that_are_no_request(body: bytes) -> None:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text("a{}é😀", max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("a{}é😀", max_size=8), inner, max_size=3),
     max_leaves=8,
 )
 field_names = st.sampled_from([*ChatCompletionRequest.model_fields, *REQUEST_FIELDS, "foo", ""])
@@ -232,11 +233,8 @@ field_names = st.sampled_from([*ChatCompletionRequest.model_fields, *REQUEST_FIE
 
 @given(st.dictionaries(field_names, json_values, max_size=5))
 def test_any_json_is_taken_or_refused_never_a_crash(fields: dict[str, Any]) -> None:
-    try:
+    with contextlib.suppress(ApiError):  # any other exception would be a 500
         parse(**fields)
-    except ApiError as error:
-        assert error.status == 400
-        assert error.body()["error"]["message"]
 
 
 def test_decoding_over_defaults() -> None:
