@@ -1,0 +1,107 @@
+"""Loading a checkpoint: weights, tokenizer and what the engine must know about them."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from prove_core.config import ModelConfig
+from prove_core.errors import CheckpointError, UnsupportedModel
+from prove_core.model.hook import ATTENTION, register
+from prove_core.model.info import CheckpointInfo, gather_info
+from prove_core.model.progress import SILENT, Progress
+from prove_core.model.quiet import quiet
+from prove_core.model.rows import RowMask
+from prove_core.model.source import Description, Source, describe, one_line, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A checkpoint ready to run.
+
+    `model` is in eval mode, on its device, without gradients. `placeholder_table` ([n, hidden], the model's dtype and
+    device) replaces the embedding layer's output on placeholder rows: the i-th placeholder of a window takes row
+    min(i, n - 1); None: placeholders use the embedding of `info.placeholder_id`. `rows` must name a pass's placeholder
+    rows during its forward: a gated adapter works on those alone.
+    """
+
+    info: CheckpointInfo
+    model: PreTrainedModel
+    rows: RowMask
+    placeholder_table: torch.Tensor | None
+    adapter: Literal["gated", "ungated"] | None
+
+
+def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = ATTENTION) -> LoadedModel:
+    """Load `config.checkpoint` with its adapter. Raises CheckpointError or UnsupportedModel, in one line."""
+    register()
+    device = pick_device(config.device)
+    source = resolve(config.checkpoint, progress)
+    description = describe(source)
+    if config.layers is not None:
+        _keep_layers(description, config.layers, source)
+    info = gather_info(config, source, description)
+    progress.stage(f"loading {source.name}")
+    model = _weights(source, description, getattr(torch, config.dtype), attention)
+    return LoadedModel(
+        info=info,
+        model=model.to(device).eval().requires_grad_(False),
+        rows=RowMask(),
+        placeholder_table=None,
+        adapter=None,
+    )
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is cuda when there is one. Raises CheckpointError for a device that isn't there."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise CheckpointError(f"device {name!r} is not a device: use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise CheckpointError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def _keep_layers(description: Description, layers: int, source: Source) -> None:
+    text = description.text
+    total = text.num_hidden_layers
+    if layers > total:
+        raise CheckpointError(f"checkpoint {source.name!r} has {total} layers: it cannot keep the first {layers}")
+    for key, value in list(vars(text).items()):
+        if "layer" in key and isinstance(value, list) and len(value) == total:  # one entry per layer
+            setattr(text, key, value[:layers])
+    text.num_hidden_layers = layers
+
+
+def _weights(source: Source, description: Description, dtype: torch.dtype, attention: str) -> PreTrainedModel:
+    try:
+        with quiet():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                source.location,
+                config=description.config,
+                dtype=dtype,
+                attn_implementation=attention,
+                output_loading_info=True,
+            )
+    except ValueError as error:
+        raise UnsupportedModel(f"checkpoint {source.name!r} cannot be run: {one_line(error)}") from error
+    except Exception as error:
+        raise CheckpointError(
+            f"weights of checkpoint {source.name!r} cannot be read: {one_line(error)}; fetch its files again"
+        ) from error
+    _check_complete(source, report)
+    return model
+
+
+def _check_complete(source: Source, report: dict[str, Any]) -> None:
+    """transformers fills in missing weights at random: refuse instead."""
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise CheckpointError(
+            f"weights of checkpoint {source.name!r} lack {len(missing)} tensors ({missing[0]}, ...):"
+            " fetch its files again"
+        )
