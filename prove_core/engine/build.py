@@ -1,0 +1,81 @@
+"""From configuration to a started engine."""
+
+from dataclasses import dataclass
+
+import torch
+
+from prove_core.attention.base import LayerSpec
+from prove_core.config import EngineConfig
+from prove_core.engine.engine import Engine
+from prove_core.kv.storage import KVStorage, LayerShape
+from prove_core.model.info import CheckpointInfo
+from prove_core.model.loader import LoadedModel, load
+from prove_core.model.null import NullRunner
+from prove_core.model.probe import probe
+from prove_core.model.progress import SILENT, Progress
+from prove_core.model.runner import ModelRunner
+
+NULL_CHECKPOINT = "null"  # no model at all: measures what everything but the passes costs
+_NULL_VOCABULARY = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """A started engine and what its checkpoint says of itself (None for the null checkpoint)."""
+
+    engine: Engine
+    info: CheckpointInfo | None
+
+
+def build_engine(config: EngineConfig, *, name: str, progress: Progress = SILENT) -> BuiltEngine:
+    """Load the checkpoint, allocate the KV pool and start the engine thread.
+
+    Raises CheckpointError or UnsupportedModel, in one line, for a checkpoint that cannot be served.
+    """
+    if config.model.threads is not None:
+        torch.set_num_threads(config.model.threads)
+    if config.model.checkpoint == NULL_CHECKPOINT:
+        return BuiltEngine(_started(_null_runner(config), config, name), None)
+    loaded = load(config.model, progress)
+    return BuiltEngine(_started(_model_runner(config, loaded), config, name), loaded.info)
+
+
+def _started(runner: ModelRunner | NullRunner, config: EngineConfig, name: str) -> Engine:
+    engine = Engine(runner, config, name=name)
+    engine.start()
+    return engine
+
+
+def _model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
+    specs = probe(loaded.model)
+    storage = _storage(config, specs, loaded.model.dtype, loaded.model.device)
+    return ModelRunner(
+        loaded.model,
+        specs,
+        storage,
+        banned=_never_chosen(loaded),
+        placeholder_id=loaded.info.placeholder_id,
+        placeholder_table=loaded.placeholder_table,
+        rows=loaded.rows,
+        deterministic=config.model.deterministic,
+    )
+
+
+def _never_chosen(loaded: LoadedModel) -> list[int]:
+    """Ids that the tokenizer lacks, and the placeholder: the model's logits may be wider than its vocabulary."""
+    width = loaded.model.get_output_embeddings().weight.shape[0]
+    return [*loaded.info.banned_ids, *range(loaded.info.vocab_size, width)]
+
+
+def _null_runner(config: EngineConfig) -> NullRunner:
+    spec = LayerSpec(
+        index=0, query_heads=1, kv_heads=1, head_dim=1, value_dim=1, scaling=1.0, window=None, softcap=None
+    )
+    storage = _storage(config, [spec], torch.float32, torch.device("cpu"))
+    return NullRunner(storage, [spec], vocabulary=_NULL_VOCABULARY)
+
+
+def _storage(config: EngineConfig, specs: list[LayerSpec], dtype: torch.dtype, device: torch.device) -> KVStorage:
+    shapes = [LayerShape(spec.kv_heads, spec.head_dim, spec.value_dim) for spec in specs]
+    pages = -(-config.cache.tokens // config.cache.page_size)
+    return KVStorage(shapes, pages=pages, page_size=config.cache.page_size, dtype=dtype, device=device)
