@@ -1,0 +1,142 @@
+"""The whole application's configuration: one YAML file, checked before anything starts."""
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from prove_core.config import EngineConfig, Frozen, ModelConfig
+from prove_core.types import DecodingParams, Gate, Mode
+from services.yaml_config import SettingsError, explain, read_yaml, to_json
+
+__all__ = ["Settings", "SettingsError", "load_settings"]
+
+MAX_PORT = 65535
+
+
+class Autoscaling(Frozen):
+    """How many replicas, by how many requests are in flight per replica."""
+
+    min: int = Field(default=1, ge=0)
+    max: int = Field(default=2, ge=1)
+    target_ongoing_requests: float = Field(default=16.0, gt=0)
+    upscale_delay_s: float = Field(default=5.0, ge=0)
+    downscale_delay_s: float = Field(default=60.0, ge=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min ({self.min}) must not exceed max ({self.max})")
+        return self
+
+
+class Resources(Frozen):
+    """What one replica takes of the cluster, in Ray's terms. Its actor must fit the placement group's first bundle."""
+
+    num_cpus: float = Field(default=1.0, ge=0)
+    num_gpus: float = Field(default=0.0, ge=0)
+    placement_group_bundles: list[dict[str, float]] | None = Field(default=None, min_length=1)
+    placement_group_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+
+    @model_validator(mode="after")
+    def _fits_first_bundle(self) -> Self:
+        first = self.placement_group_bundles[0] if self.placement_group_bundles else None
+        if first is not None and (self.num_cpus > first.get("CPU", 0) or self.num_gpus > first.get("GPU", 0)):
+            raise ValueError(f"num_cpus and num_gpus must fit the first bundle {first}")
+        return self
+
+
+class Deployment(Frozen):
+    """What every role's deployment has."""
+
+    replicas: int = Field(default=1, ge=1)
+    autoscaling: Autoscaling | None = None
+    resources: Resources = Resources()
+    max_ongoing_requests: int = Field(default=256, ge=1, description="Requests (or sessions) at once per replica.")
+
+    @model_validator(mode="after")
+    def _one_way_to_count(self) -> Self:
+        if self.autoscaling is not None and "replicas" in self.model_fields_set:
+            raise ValueError("replicas and autoscaling exclude each other")
+        return self
+
+
+class RouterSettings(Deployment):
+    """The ingress: HTTP, text, and the two-model cycle."""
+
+    resources: Resources = Resources(num_cpus=0.0)
+    max_ongoing_requests: int = Field(default=1024, ge=1)
+
+
+class ModelSettings(Deployment):
+    """A role with a model: the proposer or the verifier."""
+
+    engine: EngineConfig
+
+
+class Decoding(Frozen):
+    """What a request gets that does not say how it wants to be decoded."""
+
+    mode: Mode = Mode.AR
+    gate: Gate = Gate.PRODUCT
+    theta: float = Field(default=0.01, ge=0, le=1)
+    tau: float = Field(default=0.9, ge=0, le=1)
+    block_size: int = Field(default=8, ge=1, le=64)
+    draft_length: int = Field(default=4, ge=1, le=32)
+
+    def params(self) -> DecodingParams:
+        """As the engine takes it."""
+        return DecodingParams(**self.model_dump())
+
+
+class RequestLimits(Frozen):
+    """What a client may ask of the server."""
+
+    max_body_bytes: int = Field(default=4 << 20, ge=1024)
+    request_timeout_s: float = Field(default=600.0, gt=0, description="From a request's arrival to its last token.")
+
+
+def _engine(checkpoint: str) -> EngineConfig:
+    return EngineConfig(model=ModelConfig(checkpoint=checkpoint))
+
+
+class Settings(Frozen):
+    """The application. Its defaults are `deploy/local.yaml`: the built-in pair on this machine's CPU."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=MAX_PORT, description="0: any free port.")
+    model: str | None = Field(
+        default=None, min_length=1, description="Served name; default: the proposer's checkpoint."
+    )
+    router: RouterSettings = RouterSettings()
+    proposer: ModelSettings = ModelSettings(engine=_engine("default-proposer"))
+    verifier: ModelSettings | None = Field(
+        default=ModelSettings(engine=_engine("default-verifier")),
+        description="null: no second model; modes `prove` and `speculative` are refused.",
+    )
+    decoding: Decoding = Decoding()
+    limits: RequestLimits = RequestLimits()
+
+    @model_validator(mode="after")
+    def _default_mode_is_served(self) -> Self:
+        if self.verifier is None and self.decoding.mode in (Mode.PROVE, Mode.SPECULATIVE):
+            raise ValueError(f"decoding.mode {self.decoding.mode.value} needs a verifier")
+        return self
+
+    @property
+    def served_name(self) -> str:
+        """The model's name in the API."""
+        return self.model or self.proposer.engine.model.checkpoint
+
+
+def load_settings(path: Path) -> Settings:
+    """Read the file. Raises `SettingsError`: one line with the file, the key, and what is allowed there."""
+    return parse_settings(read_yaml(path), str(path))
+
+
+def parse_settings(data: Any, origin: str) -> Settings:
+    """Settings from plain data (no data: the defaults); `origin` names it in errors. Raises `SettingsError`."""
+    try:
+        return Settings.model_validate_json(to_json({} if data is None else data), strict=True)
+    except ValidationError as error:
+        raise SettingsError(f"{origin}: {explain(error, Settings)}") from None

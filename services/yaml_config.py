@@ -1,0 +1,88 @@
+"""YAML into pydantic models, with errors a person can act on."""
+
+import json
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from prove_core.errors import ProveError
+
+
+class SettingsError(ProveError):
+    """The configuration is wrong: one line that names the file, the key, and what is allowed."""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML takes the last of equal keys in silence; here they are an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Any:
+    """The file's content as plain data. Raises `SettingsError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise SettingsError(f"{path}: cannot be read: {reason}") from error
+    try:
+        return yaml.load(text, _UniqueKeyLoader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        raise SettingsError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+
+
+def to_json(data: Any) -> str:
+    """The data as JSON, where strict validation tells types apart and still takes names for enums."""
+    return json.dumps(data, default=str)
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first complaint in one line, and how many more there are."""
+    first, more = error.errors()[0], error.error_count() - 1
+    loc = [str(part) for part in first["loc"]]
+    key = ".".join(loc)
+    match first["type"]:
+        case "extra_forbidden":
+            message = f"unknown key; allowed: {', '.join(_keys(model, loc[:-1]))}"
+        case "missing":
+            message = "required"
+        case "value_error":
+            message = str(first["ctx"]["error"])
+        case "model_type":
+            message = f"must be a mapping with keys among {', '.join(_keys(model, loc))}"
+        case _:
+            message = f"{_lower(first['msg'])}, got {first['input']!r}"
+    text = f"{key}: {message}" if key else message
+    return f"{text} (and {more} more)" if more > 0 else text
+
+
+def _lower(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _keys(model: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys allowed at `path`."""
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = _model_in(field.annotation) if field else None
+        if inner is None:
+            return []
+        model = inner
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate
+    return None

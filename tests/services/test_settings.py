@@ -1,0 +1,119 @@
+"""The configuration file: defaults, strictness, and errors that name the place."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from prove_core.types import DecodingParams
+from services.settings import Settings, SettingsError, load_settings
+
+LOCAL = Path(__file__).parents[2] / "deploy" / "local.yaml"
+
+
+def _write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "prove.yaml"
+    path.write_text(text)
+    return path
+
+
+def _error(tmp_path: Path, text: str) -> str:
+    path = _write(tmp_path, text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"{path}: ")
+    return message.removeprefix(f"{path}: ")
+
+
+def test_the_deployed_file_is_the_default() -> None:
+    assert load_settings(LOCAL) == Settings()
+
+
+def test_the_deployed_file_shows_every_common_key() -> None:
+    assert set(yaml.safe_load(LOCAL.read_text())) == set(Settings.model_fields)
+
+
+def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
+    assert load_settings(_write(tmp_path, "# nothing\n")) == Settings()
+
+
+def test_decoding_defaults_are_the_librarys() -> None:
+    assert Settings().decoding.params() == DecodingParams()
+
+
+def test_everything_can_be_set(tmp_path: Path) -> None:
+    settings = load_settings(
+        _write(
+            tmp_path,
+            """
+host: 0.0.0.0
+port: 0
+model: mine
+router: {replicas: 2}
+proposer:
+  autoscaling: {min: 1, max: 4}
+  resources:
+    num_gpus: 1
+    num_cpus: 1
+    placement_group_bundles: [{CPU: 1, GPU: 1}, {GPU: 1}]
+    placement_group_strategy: STRICT_PACK
+  engine: {model: {checkpoint: some/thing, dtype: float32}}
+verifier: null
+decoding: {mode: lossless, theta: 1}
+""",
+        )
+    )
+    assert settings.served_name == "mine"
+    assert settings.verifier is None
+    assert settings.proposer.autoscaling is not None
+    assert settings.proposer.autoscaling.max == 4
+    assert settings.decoding.params().theta == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("prot: 1", "prot: unknown key; allowed: host, port, model, router, proposer, verifier, decoding, limits"),
+        (
+            "proposer: {engine: {model: {checkpoint: a}, cache: {tokns: 4}}}",
+            "proposer.engine.cache.tokns: unknown key; allowed: page_size, tokens, prefix_cache",
+        ),
+        (
+            "verifier: {engine: {model: {checkpoint: a}, x: 4}}",
+            "verifier.engine.x: unknown key; allowed: model, cache, scheduler",
+        ),
+        ("proposer: {replicas: 2}", "proposer.engine: required"),
+        ("proposer: 7", "proposer: must be a mapping with keys among replicas"),
+        ("[1, 2]", "must be a mapping with keys among host, port"),
+        ('port: "8000"', "port: input should be a valid integer, got '8000'"),
+        ("port: 8000.5", "port: input should be a valid integer"),
+        ("port: true", "port: input should be a valid integer, got True"),
+        ("port: 70000", "port: input should be less than or equal to 65535, got 70000"),
+        ("decoding: {mode: fast}", "decoding.mode: input should be 'ar', 'mars', 'prove', 'lossless' or 'speculative'"),
+        ("decoding: {theta: .nan}", "decoding.theta: "),
+        ("decoding: {theta: 2}", "decoding.theta: input should be less than or equal to 1, got 2"),
+        ("verifier: null\ndecoding: {mode: prove}", "decoding.mode prove needs a verifier"),
+        ("router: {autoscaling: {min: 3, max: 2}}", "router.autoscaling: min (3) must not exceed max (2)"),
+        ("router: {replicas: 2, autoscaling: {}}", "router: replicas and autoscaling exclude each other"),
+        (
+            "router: {resources: {num_gpus: 1, placement_group_bundles: [{CPU: 1}]}}",
+            "router.resources: num_cpus and num_gpus must fit the first bundle {'CPU': 1.0}",
+        ),
+        ("port: 1\nport: 2", "not valid YAML: key 'port' is given twice"),
+        ("a: [", "not valid YAML: "),
+        ("prot: 1\nhots: 2", "prot: unknown key; allowed: host"),
+    ],
+)
+def test_errors_name_the_key_and_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+    assert _error(tmp_path, text).startswith(expected)
+
+
+def test_further_errors_are_counted(tmp_path: Path) -> None:
+    assert _error(tmp_path, "prot: 1\nhots: 2").endswith("(and 1 more)")
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none.yaml: cannot be read: No such file or directory"):
+        load_settings(tmp_path / "none.yaml")
