@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
-from prove_core.decoding.driver import CompletionDriver, Pending
 from prove_core.engine.engine import Engine
+from prove_core.engine.local import complete
 from prove_core.errors import ProveError
 from prove_core.model.window import Runner
 from prove_core.types import (
@@ -97,19 +97,11 @@ def call(engine: Engine, request: CallRequest) -> CallResult | ProveError:
 
 def cycle(engines: dict[Role, Engine], prompt: list[int], params: DecodingParams, limits: Limits, name: str) -> Outcome:
     """The two-model cycle, each role in its own engine."""
-    driver = CompletionDriver(name, tuple(prompt), params, limits)
     outcome = Outcome()
-    result: CallResult | None = None
-    while True:
-        steps, following = driver.advance(result)
-        outcome.steps += steps
-        outcome.tokens += [token for step in steps for token in step.tokens]
-        if not isinstance(following, Pending):
-            outcome.end = following
+    for event in complete(engines, GenerateRequest(name, tuple(prompt), params, limits)):
+        if not isinstance(event, Step):
+            outcome.end = event
             break
-        answer = call(engines[following.role], following.request)
-        assert isinstance(answer, CallResult), answer
-        result = answer
-    for engine in engines.values():
-        engine.release(name)
+        outcome.steps.append(event)
+        outcome.tokens += event.tokens
     return outcome

@@ -1,0 +1,54 @@
+"""Completions over engines of this process: the same cycles as in the services, without a network."""
+
+import queue
+from collections.abc import Iterator, Mapping
+
+from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.decoding.driver import CompletionDriver, Pending
+from prove_core.engine.engine import Engine
+from prove_core.errors import ProveError
+from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Role, Step
+
+
+def complete(engines: Mapping[Role, Engine], request: GenerateRequest) -> Iterator[Step | Finished]:
+    """Steps as they are committed, then `Finished`. Raises what the engines answer; frees the session at the end."""
+    try:
+        if request.params.mode in TWO_MODEL_MODES:
+            yield from _cycle(engines, request)
+        else:
+            yield from _inside(engines[Role.PROPOSER], request)
+    finally:
+        for engine in engines.values():
+            engine.release(request.session)
+
+
+def _inside(engine: Engine, request: GenerateRequest) -> Iterator[Step | Finished]:
+    events: queue.SimpleQueue[Step | Finished | ProveError] = queue.SimpleQueue()
+    engine.generate(request, events.put)
+    while True:
+        event = events.get()
+        if isinstance(event, ProveError):
+            raise event
+        yield event
+        if isinstance(event, Finished):
+            return
+
+
+def _cycle(engines: Mapping[Role, Engine], request: GenerateRequest) -> Iterator[Step | Finished]:
+    driver = CompletionDriver(request.session, request.prompt, request.params, request.limits)
+    steps, following = driver.advance()
+    while True:
+        yield from steps
+        if not isinstance(following, Pending):
+            yield following
+            return
+        steps, following = driver.advance(_call(engines[following.role], following.request))
+
+
+def _call(engine: Engine, request: CallRequest) -> CallResult:
+    answers: queue.SimpleQueue[CallResult | ProveError] = queue.SimpleQueue()
+    engine.call(request, answers.put)
+    answer = answers.get()
+    if isinstance(answer, ProveError):
+        raise answer
+    return answer
