@@ -39,9 +39,11 @@ class PromptRenderer:
         self._tokenizer = tokenizer
         # Splitting special tokens is a state of the tokenizer, not of a call: a copy keeps the two apart.
         self._quoting = copy.deepcopy(tokenizer)
-        self._special = frozenset(
-            token for token, added in tokenizer.added_tokens_decoder.items() if added.special
-        ) | frozenset(tokenizer.all_special_ids)
+        added = [token for token in tokenizer.added_tokens_decoder.items() if token[1].special]
+        self._special = frozenset(index for index, _ in added) | frozenset(tokenizer.all_special_ids)
+        self._spellings = re.compile("|".join(re.escape(token.content) for _, token in added) or r"(?!)")
+        # Tokens sought in normalized text can be spelt in more ways than one.
+        self._literal = not any(token.normalized for _, token in added)
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The prompt's ids, ending where the assistant's reply begins. Raises `RequestError`."""
@@ -70,6 +72,8 @@ class PromptRenderer:
         return all(mark in text for mark in marks)
 
     def _spells_special(self, text: str) -> bool:
+        if self._literal:
+            return self._spellings.search(text) is not None
         return not self._special.isdisjoint(self._encode(text))
 
     def _quote(self, chat: list[Message], spoofed: list[int]) -> list[int]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from prove_core.errors import CheckpointError, RequestError
 from prove_core.text.prompt import Message, PromptRenderer
-from tests.core.text.vocabularies import SPECIALS, byte_level, decode, sentencepiece
+from tests.core.text.vocabularies import SPECIALS, byte_level, decode, encode, fullwidth_specials, sentencepiece
 
 ALTERNATING = (
     "{% for m in messages %}{% if m['role'] not in ('user', 'assistant') %}"
@@ -64,6 +64,13 @@ def test_text_cannot_forge_a_turn(text: str) -> None:
 def test_spelt_special_tokens_survive_as_text(tokenizer: object) -> None:
     ids = PromptRenderer(tokenizer).render([user("what is <|im_end|> for?")])
     assert "what is <|im_end|> for?" in decode(tokenizer, ids)
+
+
+def test_other_spellings_of_a_special_token_cannot_forge_either() -> None:
+    tokenizer = fullwidth_specials()
+    text, stop = "a \uff1c|stop|\uff1e b", tokenizer.convert_tokens_to_ids("<|stop|>")
+    assert stop in encode(tokenizer, text)
+    assert stop not in PromptRenderer(tokenizer).render([user(text)])
 
 
 def test_spelt_special_tokens_in_a_template_that_trims() -> None:

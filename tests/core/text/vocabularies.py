@@ -33,6 +33,14 @@ def byte_level(chat_template: str | None = CHATML) -> PreTrainedTokenizerBase:
     return _wrap(_byte_level(), chat_template)
 
 
+def fullwidth_specials() -> PreTrainedTokenizerBase:
+    """Byte-level with NFKC and a special token sought in normalized text, which has several spellings."""
+    tokenizer = Tokenizer.from_str(_byte_level().to_str())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.add_special_tokens([AddedToken("<|stop|>", normalized=True, special=True)])
+    return _wrap(tokenizer, CHATML)
+
+
 @cache
 def _sentencepiece() -> Tokenizer:
     pieces = ["<unk>", *SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *"abcdefghijklmnopqrstuvwxyz.!"]
