@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot. Pages are counted, `busy_seconds` is time spent in passes since start."""
+    """A snapshot. Seconds since start: `pass_seconds` in forward passes alone, `busy_seconds` with their packing."""
 
     sessions: int = 0
     waiting_calls: int = 0
@@ -32,6 +32,7 @@ class EngineStats:
     passes: int = 0
     rows: int = 0
     preemptions: int = 0
+    pass_seconds: float = 0.0
     busy_seconds: float = 0.0
 
 
@@ -39,6 +40,7 @@ class EngineStats:
 class _Counters:
     passes: int = 0
     rows: int = 0
+    pass_seconds: float = 0.0
     busy_seconds: float = 0.0
 
 
@@ -124,6 +126,7 @@ class Engine:
             passes=self._counters.passes,
             rows=self._counters.rows,
             preemptions=self._scheduler.preemptions,
+            pass_seconds=self._counters.pass_seconds,
             busy_seconds=self._counters.busy_seconds,
         )
 
@@ -162,6 +165,7 @@ class Engine:
             return
         self._counters.passes += 1
         self._counters.rows += sum(plan.window.rows for plan in planned)
+        self._counters.pass_seconds += output.seconds
         self._counters.busy_seconds += time.perf_counter() - began
         for plan, rows in zip(planned, output.outputs, strict=True):
             answer = plan.job.absorb(plan.window, rows, output.seconds)

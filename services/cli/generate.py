@@ -1,0 +1,77 @@
+"""`prove generate`: one completion in this process, streamed to the terminal."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prove_core.config import EngineConfig
+from prove_core.types import DecodingParams, Gate, Mode
+from services.cli.errors import STDERR, one_line_errors
+from services.settings import Settings, load_settings
+
+Config = Annotated[Path | None, typer.Option(help="YAML configuration; default: the built-in pair on this machine.")]
+
+
+@one_line_errors
+def generate(
+    prompt: Annotated[str, typer.Argument(help="The user's message.")],
+    mode: Annotated[Mode | None, typer.Option(help="How to decode.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens to generate.")] = 256,
+    block_size: Annotated[int | None, typer.Option(min=1, max=64, help="Tokens per proposed block.")] = None,
+    theta: Annotated[float | None, typer.Option(min=0, max=1, help="Gate threshold of mode prove.")] = None,
+    gate: Annotated[Gate | None, typer.Option(help="Gate of mode prove.")] = None,
+    tau: Annotated[float | None, typer.Option(min=0, max=1, help="Confidence threshold of mode mars.")] = None,
+    draft_length: Annotated[int | None, typer.Option(min=1, max=32, help="Drafts of mode speculative.")] = None,
+    config: Config = None,
+    quiet: Annotated[bool, typer.Option(help="Print the text alone.")] = False,
+) -> None:
+    """Generate in this process, without Ray, and show what decoding did."""
+    settings = load_settings(config) if config else Settings()
+    chosen = {
+        "mode": mode,
+        "block_size": block_size,
+        "theta": theta,
+        "gate": gate,
+        "tau": tau,
+        "draft_length": draft_length,
+    }
+    given = {key: value for key, value in chosen.items() if value is not None}
+    params = settings.decoding.model_copy(update=given).params()
+    _run(settings, params, prompt, max_tokens, quiet)
+
+
+def _run(settings: Settings, params: DecodingParams, prompt: str, max_tokens: int, quiet: bool) -> None:
+    from services.cli.local import LocalPair  # noqa: PLC0415  torch is slow to import
+    from services.cli.progress import reporting  # noqa: PLC0415
+
+    with reporting(enabled=not quiet) as progress:
+        pair = LocalPair.load(_engine_configs(settings, params), progress)
+    try:
+        began = time.perf_counter()
+        run = pair.chat(prompt, params, max_tokens)
+        _stream(run.text)
+        if not quiet:
+            STDERR.print(run.summary(time.perf_counter() - began))
+    finally:
+        pair.stop()
+
+
+def _stream(pieces: Iterator[str]) -> None:
+    for piece in pieces:
+        typer.echo(piece, nl=False)
+    typer.echo()
+
+
+def _engine_configs(settings: Settings, params: DecodingParams) -> tuple[EngineConfig, EngineConfig | None]:
+    """The proposer's engine, and the verifier's where the mode needs it."""
+    from prove_core.decoding.cycle import TWO_MODEL_MODES  # noqa: PLC0415
+    from prove_core.errors import RequestError  # noqa: PLC0415
+
+    if params.mode not in TWO_MODEL_MODES:
+        return settings.proposer.engine, None
+    if settings.verifier is None:
+        raise RequestError(f"mode {params.mode.value} needs a verifier and the configuration has none", "mode")
+    return settings.proposer.engine, settings.verifier.engine

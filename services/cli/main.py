@@ -1,0 +1,20 @@
+"""The `prove` command."""
+
+import typer
+
+from services.cli import bench, generate, models, serve
+
+app = typer.Typer(
+    name="prove",
+    help="Proposer-Verifier block decoding: serve it, try it, measure it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("serve")(serve.serve)
+app.command("generate")(generate.generate)
+app.command("models")(models.models)
+app.add_typer(bench.app, name="bench")
+
+if __name__ == "__main__":
+    app()
