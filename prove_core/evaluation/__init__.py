@@ -1,0 +1,1 @@
+"""Measurements of models: the AR-matching prefix of a block proposer."""

@@ -1,0 +1,53 @@
+"""`prove bench`: measurements, each written as JSON."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from services.cli.errors import STDERR, one_line_errors
+
+app = typer.Typer(help="Measure; every benchmark writes JSON with --json.", no_args_is_help=True)
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the report here.")]
+
+
+@app.command()
+@one_line_errors
+def overhead(
+    json: Json = None,
+    cycles: Annotated[int, typer.Option(min=10, help="Cycles per measurement.")] = 300,
+    null_only: Annotated[bool, typer.Option(help="Leave out the runs with real models.")] = False,
+) -> None:
+    """What a cycle costs beyond its forward passes, in one replica and through two."""
+    from services.benchmarks.overhead import run  # noqa: PLC0415  torch and ray are slow to import
+
+    report = run(cycles, with_models=not null_only, say=STDERR.print)
+    for name, value in report.figures.items():
+        typer.echo(f"{name:28} {value:8.3f}")
+    if json:
+        report.write(json)
+
+
+@app.command()
+@one_line_errors
+def exactness(
+    data: Annotated[Path, typer.Option(help="JSONL with `question` or `prompt`.")],
+    json: Json = None,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts to use.")] = 50,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    block_size: Annotated[list[int] | None, typer.Option(min=1, max=64, help="Repeat for several.")] = None,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option()] = "float32",
+    deterministic: Annotated[bool, typer.Option(help="Make rows independent of their pass.")] = False,
+    checkpoint: Annotated[str, typer.Option(help="Proposer to test.")] = "default-proposer",
+) -> None:
+    """Compare the ids of `lossless` with those of `ar`, prompt by prompt."""
+    from prove_core.config import ModelConfig  # noqa: PLC0415
+    from services.benchmarks.exactness import run  # noqa: PLC0415
+
+    model = ModelConfig(checkpoint=checkpoint, dtype=dtype, deterministic=deterministic)
+    report = run(model, data, limit, max_tokens, block_size or [1, 4, 8, 16])
+    for name, value in report.figures.items():
+        typer.echo(f"{name:28} {value:8.0f}")
+    if json:
+        report.write(json)
