@@ -47,3 +47,7 @@ class EngineStopped(ProveError):
 
 class PassFailed(ProveError):
     """A forward pass raised; the sessions in it keep their tokens and may be called again."""
+
+
+class DataError(ProveError):
+    """Training or evaluation data that cannot be used as it is; names the file and the line."""

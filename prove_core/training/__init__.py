@@ -1,0 +1,1 @@
+"""Training of block proposers: data, block layout, gated LoRA, losses and the resumable loop."""
