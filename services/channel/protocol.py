@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from typing import cast
 
 from services.channel.errors import ChannelClosed, MalformedFrame
 from services.channel.framing import FrameReader
@@ -20,8 +21,7 @@ class Connection(asyncio.Protocol):
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's own class is not a subclass
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

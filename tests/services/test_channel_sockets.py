@@ -27,7 +27,7 @@ from services.channel.errors import ChannelClosed
 from services.channel.framing import HEADER, MAX_HELLO_BYTES, VERSION, FrameKind
 from services.channel.messages import Hello, encode
 from tests.core.toy import ToyRunner, continuation
-from tests.services.toy_engine import Replica, replicas
+from tests.services.toy_engine import Replica, replicas, run_in_loop
 
 
 async def _generate(channel: Channel, request: GenerateRequest) -> tuple[list[int], Finished]:
@@ -71,7 +71,7 @@ def test_calls_and_completions() -> None:
                 assert tokens == continuation((7, 8), 40)
                 assert end.reason is FinishReason.LENGTH
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_many_streams_share_one_connection() -> None:
@@ -87,7 +87,7 @@ def test_many_streams_share_one_connection() -> None:
             assert len(replica.server.connections) == 1
             await pool.close()
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_a_replayed_call_is_harmless_and_an_old_one_refused() -> None:
@@ -104,7 +104,7 @@ def test_a_replayed_call_is_harmless_and_an_old_one_refused() -> None:
             with pytest.raises(StaleCommit):
                 await channel.submit(one)
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_an_unknown_session_is_lost() -> None:
@@ -114,7 +114,7 @@ def test_an_unknown_session_is_lost() -> None:
             with pytest.raises(SessionLost):
                 await channel.submit(CallRequest(Commit("s", 4, 3, (1,)), Propose(3)))
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 HELLO_HEADER = HEADER.pack(10, VERSION, FrameKind.HELLO, 0)
@@ -141,7 +141,7 @@ def test_a_bad_peer_loses_its_connection_and_nothing_else(stream: bytes) -> None
             await _bystander_works(replica, channel)
             assert replica.engine.stats().sessions == 0
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_half_a_frame_waits_and_its_end_frees_the_connection() -> None:
@@ -158,7 +158,7 @@ def test_half_a_frame_waits_and_its_end_frees_the_connection() -> None:
             await asyncio.sleep(0.1)
             assert len(replica.server.connections) == 1
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_a_greeted_peer_that_turns_bad_loses_its_sessions_only() -> None:
@@ -173,7 +173,7 @@ def test_a_greeted_peer_that_turns_bad_loses_its_sessions_only() -> None:
             await _bystander_works(replica, good)
             assert await replica.idle()
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_a_wrong_token_or_nobody_is_a_clear_error() -> None:
@@ -185,7 +185,7 @@ def test_a_wrong_token_or_nobody_is_a_clear_error() -> None:
         with pytest.raises(ChannelClosed, match="no replica answers"):
             await Channel.connect(endpoint)
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_a_dead_connection_fails_what_is_pending_and_the_pool_reconnects() -> None:
@@ -208,7 +208,7 @@ def test_a_dead_connection_fails_what_is_pending_and_the_pool_reconnects() -> No
             await _bystander_works(replica, fresh)
             await pool.close()
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_leaving_a_stream_aborts_it_on_the_replica() -> None:
@@ -223,4 +223,4 @@ def test_leaving_a_stream_aborts_it_on_the_replica() -> None:
             await asyncio.sleep(0.05)
             assert replica.engine.stats().passes == passes < 3900
 
-    asyncio.run(run())
+    run_in_loop(run())

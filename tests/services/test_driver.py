@@ -14,7 +14,7 @@ from services.channel.errors import ReplicaUnavailable
 from services.driver import CycleTiming, complete
 from services.sessions import ReplicaSession
 from tests.core.toy import continuation
-from tests.services.toy_engine import ToyLessor, replicas
+from tests.services.toy_engine import ToyLessor, replicas, run_in_loop
 
 PROMPT = (5, 6, 7)
 Disturb = Callable[[int], None]
@@ -65,7 +65,7 @@ def test_every_mode_gives_the_greedy_text(mode: Mode, count: int) -> None:
             assert await verifier.idle()
             assert all(lease.closed for lessor in lessors.values() for lease in lessor.leases)
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_one_token_needs_no_verifier() -> None:
@@ -75,7 +75,7 @@ def test_one_token_needs_no_verifier() -> None:
             await _run(_request(Mode.PROVE, 1), lessors)
             assert lessors[Role.VERIFIER].leases == []
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 @pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.AR])
@@ -109,7 +109,7 @@ def test_a_loss_costs_no_token(mode: Mode, victim: Role, how: str) -> None:
             assert tokens == continuation(PROMPT, 120)
             assert end.reason is FinishReason.LENGTH
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_no_replica_is_an_error_in_time() -> None:
@@ -119,7 +119,7 @@ def test_no_replica_is_an_error_in_time() -> None:
         with pytest.raises(ReplicaUnavailable, match=r"within 0.3 s"):
             await _run(_request(Mode.AR, 10), lessors, patience_s=0.3)
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_what_never_fits_the_pool_is_an_error_at_once() -> None:
@@ -129,7 +129,7 @@ def test_what_never_fits_the_pool_is_an_error_at_once() -> None:
             with pytest.raises(PoolExhausted):
                 await asyncio.wait_for(_run(request, {Role.PROPOSER: ToyLessor([proposer])}), 1)
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 @pytest.mark.parametrize("mode", [Mode.PROVE, Mode.AR])
@@ -142,7 +142,7 @@ def test_leaving_early_frees_both_roles(mode: Mode) -> None:
             assert await proposer.idle()
             assert await verifier.idle()
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_concurrent_completions_equal_solo_ones() -> None:
@@ -158,7 +158,7 @@ def test_concurrent_completions_equal_solo_ones() -> None:
             assert await proposer.idle()
             assert await verifier.idle()
 
-    asyncio.run(run())
+    run_in_loop(run())
 
 
 def test_cycle_timings_cover_every_cycle() -> None:
@@ -179,4 +179,4 @@ def test_cycle_timings_cover_every_cycle() -> None:
                 session.close()
             await pool.close()
 
-    asyncio.run(run())
+    run_in_loop(run())

@@ -2,13 +2,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+import uvloop
 
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from prove_core.engine.engine import Engine
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
 from tests.core.toy import ToyRunner
+
+
+def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a test on the kind of event loop that replicas and Routers have."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
 
 
 def toy_engine(tokens: int = 4096) -> Engine:

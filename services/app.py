@@ -1,0 +1,72 @@
+"""The Serve application: Router, Proposer and Verifier, each with its own replicas and resources."""
+
+from pathlib import Path
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import AutoscalingConfig
+from ray.serve.schema import LoggingConfig
+
+from prove_core.types import Role
+from services.replica import EngineReplica
+from services.router import Router
+from services.settings import Deployment, ModelSettings, Settings, load_settings, parse_settings
+
+APP_NAME = "prove"
+MORE_THAN_EVER_USED = 64  # the Router answers 429 itself; Serve's own limit would queue in silence instead
+DRAIN_S = 20.0  # how long a replica that must go lets its sessions finish before they move
+HEALTH_PERIOD_S = 2.0
+
+
+def build(args: dict[str, Any]) -> Application:
+    """For `serve run` and `serve deploy`: `{"config": FILE}`, or the settings themselves. Raises `SettingsError`."""
+    if args.keys() == {"config"}:
+        return application(load_settings(Path(args["config"])))
+    return application(parse_settings(args, "args"))
+
+
+def application(settings: Settings) -> Application:
+    """The three deployments, bound together."""
+    proposer = model_deployment(Role.PROPOSER, settings.proposer)
+    verifier = None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier)
+    ingress = serve.deployment(serve.ingress()(Router)).options(name="Router", **_options(settings.router))
+    return ingress.bind(settings.model_dump(mode="json"), proposer, verifier)
+
+
+def model_deployment(role: Role, settings: ModelSettings) -> Application:
+    """The replicas of one role."""
+    deployment = serve.deployment(EngineReplica).options(name=role.value.capitalize(), **_options(settings))
+    return deployment.bind(role.value, settings.engine.model_dump(mode="json"))
+
+
+def _options(settings: Deployment) -> dict[str, Any]:
+    resources = settings.resources
+    options: dict[str, Any] = {
+        "ray_actor_options": {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus},
+        "max_ongoing_requests": settings.max_ongoing_requests + MORE_THAN_EVER_USED,
+        "max_queued_requests": -1,
+        "health_check_period_s": HEALTH_PERIOD_S,
+        "graceful_shutdown_timeout_s": DRAIN_S,
+        "graceful_shutdown_wait_loop_s": 0.5,
+        "logging_config": LoggingConfig(enable_access_log=False, log_level="WARNING"),
+    }
+    if resources.placement_group_bundles is not None:
+        options["placement_group_bundles"] = resources.placement_group_bundles
+        options["placement_group_strategy"] = resources.placement_group_strategy
+    if settings.autoscaling is None:
+        return options | {"num_replicas": settings.replicas}
+    return options | {"autoscaling_config": _autoscaling(settings)}
+
+
+def _autoscaling(settings: Deployment) -> AutoscalingConfig:
+    scaling = settings.autoscaling
+    assert scaling is not None
+    return AutoscalingConfig(
+        min_replicas=scaling.min,
+        max_replicas=scaling.max,
+        target_ongoing_requests=scaling.target_ongoing_requests,
+        upscale_delay_s=scaling.upscale_delay_s,
+        downscale_delay_s=scaling.downscale_delay_s,
+        metrics_interval_s=1.0,
+    )

@@ -1,0 +1,109 @@
+"""A chat-completions request from its parsed body to a plan that is known to fit: model, prompt, limits, roles."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.errors import PoolExhausted, RequestError
+from prove_core.model.info import CheckpointInfo
+from prove_core.text.context import completion_limit
+from prove_core.text.prompt import PromptRenderer
+from prove_core.types import DecodingParams, Limits, Role, TokenIds
+from services.channel.client import ChannelPool
+from services.errors import model_not_found, overloaded
+from services.replies import Head
+from services.run import Plan, RequestRun
+from services.schema import ChatCompletionRequest
+from services.sessions import Lessor
+from services.settings import Settings
+from services.streaming import Events
+
+LONG_TEXT = 50_000  # characters; tokenising more than that takes long enough to stall other streams
+
+
+@dataclass(frozen=True, slots=True)
+class RoleAccess:
+    """How to reach a role: where leases come from, and the tokens that one of its KV pools holds."""
+
+    lessor: Lessor
+    capacity: int
+
+
+class ChatService:
+    """Everything that the Router does between HTTP and the replicas. Knows neither Ray nor the web framework."""
+
+    def __init__(self, settings: Settings, info: CheckpointInfo, roles: Mapping[Role, RoleAccess]) -> None:
+        self.settings = settings
+        self._info = info
+        self._roles = roles
+        self._renderer = PromptRenderer(info.tokenizer)
+        self._channels = ChannelPool()
+        self._defaults = settings.decoding.params()
+        self.running = 0
+
+    async def plan(self, request: ChatCompletionRequest) -> Plan:
+        """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""
+        if request.model != self.settings.served_name:
+            raise model_not_found(request.model)
+        params = request.params(self._defaults)
+        roles = self._roles_of(params)
+        request.check_token_ids(self._info.vocab_size)
+        prompt = await self._prompt(request)
+        limits = Limits(
+            max_tokens=self._max_tokens(len(prompt), request.completion_limit, roles),
+            stop_ids=self._stop_ids(request),
+            min_tokens=request.min_tokens or 0,
+        )
+        if limits.min_tokens > limits.max_tokens:
+            raise RequestError(
+                f"min_tokens ({limits.min_tokens}) exceeds the {limits.max_tokens} tokens there is room for",
+                "min_tokens",
+            )
+        choices = request.n or 1
+        head = Head.new(self.settings.served_name, choices)
+        return Plan(head, prompt, params, limits, request.stop or (), roles)
+
+    async def events(self, plan: Plan) -> Events:
+        """Run the plan. Closing the events cancels it and frees its pages on both roles. Raises as the models do."""
+        if self.running >= self.settings.router.max_ongoing_requests:
+            raise overloaded()
+        self.running += 1
+        lessors = {role: self._roles[role].lessor for role in plan.roles}
+        run = RequestRun(plan, lessors, self._channels, self._info.tokenizer, self.settings.limits.request_timeout_s)
+        try:
+            async with contextlib.aclosing(run.events()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self.running -= 1
+
+    def _roles_of(self, params: DecodingParams) -> tuple[Role, ...]:
+        if params.mode not in TWO_MODEL_MODES:
+            return (Role.PROPOSER,)
+        if Role.VERIFIER not in self._roles:
+            raise RequestError(f"decoding.mode '{params.mode.value}' needs a verifier; none is served", "decoding.mode")
+        return (Role.PROPOSER, Role.VERIFIER)
+
+    async def _prompt(self, request: ChatCompletionRequest) -> TokenIds:
+        chat = request.chat()
+        if sum(len(message.content) for message in chat) > LONG_TEXT:
+            return tuple(await asyncio.to_thread(self._renderer.render, chat))
+        return tuple(self._renderer.render(chat))
+
+    def _max_tokens(self, prompt: int, asked: int | None, roles: tuple[Role, ...]) -> int:
+        limit = completion_limit(prompt, asked, self._info.context_length)
+        role = min(roles, key=lambda role: self._roles[role].capacity)
+        capacity = self._roles[role].capacity
+        needed = prompt + (1 if asked is None else asked)
+        if needed > capacity:
+            raise PoolExhausted(
+                f"The KV cache of the {role.value} holds {capacity} tokens, and the request needs at least {needed} "
+                f"({prompt} in the messages, {needed - prompt} in the completion)"
+            )
+        return min(limit, capacity - prompt)
+
+    def _stop_ids(self, request: ChatCompletionRequest) -> frozenset[int]:
+        own = frozenset(request.stop_token_ids or ())
+        return own if request.ignore_eos else own | frozenset(self._info.eos_ids)

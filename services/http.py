@@ -1,0 +1,91 @@
+"""The REST API: routes and what happens when the client goes away. Knows no Ray: any ASGI server can run it."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from services import errors
+from services.body import read_json_body
+from services.completions import ChatService
+from services.replies import ModelCard, ModelList
+from services.schema import ChatCompletionRequest
+from services.streaming import collect, started, stream
+
+T = TypeVar("T")
+CLIENT_CLOSED_REQUEST = 499  # nobody reads it but logs and metrics
+
+
+def create_app(service: ChatService) -> FastAPI:
+    """The API over `service`."""
+    app = FastAPI(title="ProVe", openapi_url=None, docs_url=None, redoc_url=None)
+    errors.install(app)
+    card = ModelCard(id=service.settings.served_name, created=int(time.time()))
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/v1/models")
+    async def models() -> ModelList:
+        return ModelList(data=[card])
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> ModelCard:
+        if name != card.id:
+            raise errors.model_not_found(name)
+        return card
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(request: Request) -> Response:
+        body = await read_json_body(request, service.settings.limits.max_body_bytes)
+        reply = await unless_disconnected(request, _chat(service, ChatCompletionRequest.parse(body)))
+        return reply if reply is not None else Response(status_code=CLIENT_CLOSED_REQUEST)
+
+    return app
+
+
+async def _chat(service: ChatService, request: ChatCompletionRequest) -> Response:
+    plan = await service.plan(request)
+    events = service.events(plan)
+    if not request.stream:
+        return JSONResponse((await collect(events, plan.head)).model_dump(mode="json"))
+    frames = stream(await started(events), plan.head, include_usage=request.include_usage)
+    return ServerSentEvents(frames)
+
+
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`, or None when the client closes the connection first, which cancels it."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_disconnect(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        task.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+    return None if task.cancelled() else task.result()
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class ServerSentEvents(StreamingResponse):
+    """Sends frames as they come; whatever ends the response also closes their generator, at once."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(frames, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._frames = frames
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with contextlib.aclosing(self._frames):
+            await super().__call__(scope, receive, send)

@@ -1,0 +1,137 @@
+"""Starting the application on a Ray of its own, or on the cluster that RAY_ADDRESS names, until it answers."""
+
+import logging
+import math
+import os
+import socket
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from prove_core.errors import ProveError
+from prove_core.model.progress import SILENT, Progress
+from services.preflight import read_checkpoints
+from services.settings import Settings
+
+OBJECT_STORE_BYTES = 100 << 20  # messages travel over channels; Ray's object store stays all but empty
+POLL_S = 0.2
+
+
+class LaunchError(ProveError):
+    """The application did not start; the message says which part and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A running application. As a context manager it stops at the end."""
+
+    url: str
+    own_cluster: bool
+
+    def stop(self) -> None:
+        """Take the application down, and Ray with it when it is ours."""
+        import ray  # noqa: PLC0415
+        from ray import serve  # noqa: PLC0415
+
+        from services.app import APP_NAME  # noqa: PLC0415
+
+        if self.own_cluster:
+            serve.shutdown()
+        else:
+            serve.delete(APP_NAME)
+        ray.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def launch(settings: Settings, progress: Progress = SILENT) -> Running:
+    """Start everything and return once it answers. Raises `LaunchError`, CheckpointError and the like, in one line."""
+    read_checkpoints(settings, progress)
+    port = settings.port or _free_port(settings.host)
+    running = Running(f"http://{_reachable(settings.host)}:{port}", "RAY_ADDRESS" not in os.environ)
+    progress.stage("starting Ray")
+    _start_ray(settings, port, running.own_cluster)
+    try:
+        _deploy(settings, progress)
+    except BaseException:
+        running.stop()
+        raise
+    return running
+
+
+def _start_ray(settings: Settings, port: int, own_cluster: bool) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray  # noqa: PLC0415 - after the environment is set
+    from ray import serve  # noqa: PLC0415
+    from ray.serve.config import HTTPOptions  # noqa: PLC0415
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)
+    if own_cluster:
+        ray.init(
+            num_cpus=max(os.cpu_count() or 1, _cpus(settings)),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+        )
+    else:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    # No request timeout of the proxy: it would cut running streams. The Router keeps the deadline.
+    serve.start(http_options=HTTPOptions(host=settings.host, port=port, request_timeout_s=None))
+
+
+def _deploy(settings: Settings, progress: Progress) -> None:
+    from ray import serve  # noqa: PLC0415
+
+    from services.app import APP_NAME, application  # noqa: PLC0415
+
+    progress.stage("loading models")
+    target = serve.RunTarget(application(settings), name=APP_NAME, route_prefix="/")
+    serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
+    shown = ""
+    while True:
+        status = serve.status().applications[APP_NAME]
+        if status.status == "RUNNING":
+            return
+        states = {name: deployment.status.value for name, deployment in status.deployments.items()}
+        if status.status in ("DEPLOY_FAILED", "UNHEALTHY"):
+            raise LaunchError(_reason({name: deployment.message for name, deployment in status.deployments.items()}))
+        waiting = ", ".join(name for name, state in states.items() if state != "HEALTHY")
+        if waiting != shown:
+            shown = waiting
+            progress.stage(f"starting {waiting}")
+        time.sleep(POLL_S)
+
+
+def _reason(messages: dict[str, str]) -> str:
+    """The last line of the first deployment's complaint: where Python puts the error itself."""
+    for name, message in messages.items():
+        lines = [line.strip() for line in message.splitlines() if line.strip()]
+        if lines:
+            return f"{name} did not start: {lines[-1]}"
+    return "the application did not start; see Ray's logs"
+
+
+def _cpus(settings: Settings) -> int:
+    """What the deployments ask for at least, so that a small machine still places them."""
+    parts = [settings.router, settings.proposer, *([settings.verifier] if settings.verifier else [])]
+    return math.ceil(sum(part.resources.num_cpus * part.replicas for part in parts))
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as sock:
+        sock.bind((host, 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host in ("0.0.0.0", "::") else host

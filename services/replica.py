@@ -1,0 +1,62 @@
+"""The class behind the deployments `Proposer` and `Verifier`: one engine, one channel, many leases."""
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import ray
+
+from prove_core.config import EngineConfig
+from prove_core.engine.engine import Engine, EngineStats
+from prove_core.errors import EngineStopped
+from services.channel.client import Endpoint
+from services.channel.server import ChannelServer
+from services.lease import Facts, Grant
+
+
+class EngineReplica:
+    """Hosts an engine. Serve handles carry leases and health checks; cycles travel over the channel."""
+
+    async def __init__(self, role: str, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
+        self._engine = await asyncio.to_thread(_build, role, config)
+        self._server = ChannelServer(self._engine)
+        host = ray.util.get_node_ip_address()
+        self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
+
+    async def lease(self, session: str) -> AsyncGenerator[Grant, None]:
+        """Yield this replica's address, then hold the session until the caller cancels."""
+        try:
+            yield Grant(self._endpoint)
+            await asyncio.Event().wait()
+        finally:
+            self._server.release(session)
+
+    async def facts(self) -> Facts:
+        """What a Router must know before it admits requests."""
+        return Facts(self._engine.capacity)
+
+    async def stats(self) -> EngineStats:
+        """The engine's counters and gauges."""
+        return self._engine.stats()
+
+    async def check_health(self) -> None:
+        """Raise when the engine thread has ended, so that Serve replaces this replica."""
+        if not self._engine.alive:
+            raise EngineStopped("the engine thread has ended")
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Published with this replica in Serve's view of the deployment. Never the token."""
+        return {"pid": os.getpid(), "host": self._endpoint.host, "port": self._endpoint.port}
+
+
+def _build(role: str, data: dict[str, Any]) -> Engine:
+    from prove_core.engine.build import build_engine  # noqa: PLC0415 - torch takes seconds: not on the event loop
+
+    config = EngineConfig.model_validate(data)
+    if config.model.threads is None:
+        # Ray sets OMP_NUM_THREADS to the actor's num_cpus, a matter of placement; a pass may use every core it can.
+        model = config.model.model_copy(update={"threads": len(os.sched_getaffinity(0))})
+        config = config.model_copy(update={"model": model})
+    return build_engine(config, name=role).engine

@@ -1,0 +1,138 @@
+"""A planned request under way: its choices run side by side, and their text becomes one stream of events."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from prove_core.statistics import CompletionStatistics
+from prove_core.text.completion import CompletionText
+from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Role, Step, TokenIds
+from services.channel.client import ChannelPool
+from services.driver import complete
+from services.errors import ApiError
+from services.replies import Head, Metrics, SpeculativeDecoding, Usage
+from services.sessions import Lease, Lessor, ReplicaSession
+from services.streaming import Delta, Ended, Event, Events, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked request: `head.choices` completions of `prompt`. `roles`: those that the mode uses."""
+
+    head: Head
+    prompt: TokenIds
+    params: DecodingParams
+    limits: Limits
+    stop: tuple[str, ...]
+    roles: tuple[Role, ...]
+
+
+class RequestRun:
+    """One request under way: a task per choice feeds one queue, so that a slow client holds up no pass."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        lessors: Mapping[Role, Lessor],
+        channels: ChannelPool,
+        tokenizer: PreTrainedTokenizerBase,
+        timeout_s: float,
+    ) -> None:
+        self._plan = plan
+        self._lessors = {role: _OneByOne(lessor) for role, lessor in lessors.items()}
+        self._channels = channels
+        self._tokenizer = tokenizer
+        self._timeout_s = timeout_s
+        self._arrived = time.perf_counter()
+        self._first_token_s: float | None = None
+        self._queue: asyncio.Queue[Event | Exception] = asyncio.Queue()
+        self._statistics = [CompletionStatistics(plan.params.mode) for _ in range(plan.head.choices)]
+
+    async def events(self) -> Events:
+        """What happens, `Summary` last. Raises the first failure of any choice. Closing it ends all of them."""
+        tasks = [asyncio.create_task(self._guarded(index)) for index in range(self._plan.head.choices)]
+        try:
+            running = len(tasks)
+            while running:
+                event = await self._queue.get()
+                if isinstance(event, Exception):
+                    raise event
+                running -= isinstance(event, Ended)
+                yield event
+            yield self._summary()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _guarded(self, index: int) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._choice(index)
+        except TimeoutError:
+            message = f"The request was not complete within {self._timeout_s:g} s"
+            self._queue.put_nowait(ApiError(504, message, type="server_error", code="timeout"))
+        except Exception as error:
+            self._queue.put_nowait(error)
+
+    async def _choice(self, index: int) -> None:
+        plan = self._plan
+        request = GenerateRequest(f"{plan.head.id}-{index}", plan.prompt, plan.params, plan.limits)
+        sessions = {
+            role: ReplicaSession(request.session, lessor, self._channels) for role, lessor in self._lessors.items()
+        }
+        text = CompletionText(self._tokenizer, plan.stop, min_tokens=plan.limits.min_tokens)
+        try:
+            async with contextlib.aclosing(complete(request, sessions)) as events:
+                async for event in events:
+                    if self._tell(index, text, event):
+                        return
+        finally:
+            for session in sessions.values():
+                session.close()
+
+    def _tell(self, index: int, text: CompletionText, event: Step | Finished) -> bool:
+        """Pass one event of a choice on as text; whether it was the last."""
+        if isinstance(event, Finished):
+            self._statistics[index].ended(event)
+            self._say(index, text.finish())
+            self._queue.put_nowait(Ended(index, event.reason))
+            return True
+        step = text.feed(event)
+        if self._first_token_s is None and step.step.tokens:
+            self._first_token_s = time.perf_counter() - self._arrived
+        self._statistics[index].add(step.step)
+        self._say(index, step.text)
+        if step.stopped:
+            self._queue.put_nowait(Ended(index, FinishReason.STOP))
+        return step.stopped
+
+    def _say(self, index: int, text: str) -> None:
+        if text:
+            self._queue.put_nowait(Delta(index, text))
+
+    def _summary(self) -> Summary:
+        tokens = sum(choice.committed_tokens for choice in self._statistics)
+        report = SpeculativeDecoding.of(
+            self._statistics,
+            total_seconds=time.perf_counter() - self._arrived,
+            first_token_seconds=self._first_token_s,
+        )
+        return Summary(Usage.of(len(self._plan.prompt), tokens), Metrics(speculative_decoding=report))
+
+
+class _OneByOne:
+    """Takes a request's leases one after another: some of Serve's request routers lose concurrent siblings."""
+
+    def __init__(self, lessor: Lessor) -> None:
+        self._lessor = lessor
+        self._lock = asyncio.Lock()
+
+    async def lease(self, session: str) -> Lease:
+        """As the lessor's."""
+        async with self._lock:
+            return await self._lessor.lease(session)
