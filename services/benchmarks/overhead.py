@@ -7,6 +7,7 @@ Ray Serve application. Null models answer at once, so that passes do not blur th
 import queue
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig
@@ -49,8 +50,7 @@ def one_model(config: EngineConfig, cycles: int) -> list[float]:
 
 
 def _beyond_passes(marks: list[tuple[float, float]]) -> list[float]:
-    pairs = zip(marks, marks[1:], strict=False)
-    return [((end - begin) - (passes_end - passes)) * 1e3 for (begin, passes), (end, passes_end) in pairs]
+    return [((end - begin) - (after - before)) * 1e3 for (begin, before), (end, after) in pairwise(marks)]
 
 
 def summarise(

@@ -19,14 +19,14 @@ class Report:
     samples: dict[str, list[float]]
     figures: dict[str, float] = field(default_factory=dict)
     ratios: dict[str, float] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=lambda: machine())
+    machine: dict[str, Any] = field(default_factory=lambda: describe_machine())  # noqa: PLW0108  defined below
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """What the figures depend on."""
     return {
         "cpu": _cpu_model(),

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from prove_core.model.compatibility import check_compatible
 from rich.table import Table
 
 from prove_core.config import EngineConfig
@@ -11,7 +12,6 @@ from prove_core.engine.build import BuiltEngine, build_engine
 from prove_core.engine.engine import Engine
 from prove_core.engine.local import complete
 from prove_core.errors import CheckpointError
-from prove_core.model.compatibility import check_compatible
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.progress import Progress
 from prove_core.statistics import CompletionStatistics
@@ -36,7 +36,7 @@ class LocalRun:
         table = Table(box=None, show_header=False, pad_edge=False, style="dim")
         rows = {
             "mode": counts.mode.value,
-            "tokens": f"{counts.committed_tokens} in {seconds:.2f} s ({counts.committed_tokens / seconds:.1f} tokens/s)",
+            "tokens": f"{counts.committed_tokens} in {seconds:.2f} s ({counts.committed_tokens / seconds:.1f}/s)",
             "cycles": f"{counts.cycles} ({counts.committed_tokens / cycles:.2f} tokens per cycle)",
             "passes": f"proposer {counts.proposer_passes}, verifier {counts.verifier_passes}",
         }
