@@ -7,6 +7,7 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBas
 
 from prove_core.config import ModelConfig
 from prove_core.errors import CheckpointError
+from prove_core.model.adapters import read_adapter
 from prove_core.model.placeholder import explicit_placeholder, find_placeholder
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
@@ -22,8 +23,9 @@ class CheckpointInfo:
     """A checkpoint without its weights.
 
     The tokenizer's ids are below `vocab_size`; the model's logits may be wider. `banned_ids` must never be chosen: the
-    logits' ids beyond `vocab_size`, gaps in the vocabulary, the placeholder. `eos_ids` end a completion. `context_length` counts prompt and completion together.
-    `placeholder_id` is None if the checkpoint has no obvious one: it can then decode and verify but not propose.
+    logits' ids beyond `vocab_size`, gaps in the vocabulary, the placeholder. `eos_ids` end a completion.
+    `context_length` counts prompt and completion together. `placeholder_id` is None if the checkpoint has no obvious
+    one: it can then decode and verify but not propose.
     """
 
     name: str
@@ -93,7 +95,8 @@ def _placeholder(
 
 
 def _adapter_placeholder(adapter: str | None) -> str | None:
-    return None
+    record = read_adapter(adapter).record if adapter is not None else None
+    return None if record is None else record.placeholder
 
 
 def _is_mars(description: Description) -> bool:

@@ -1,13 +1,15 @@
 """Loading a checkpoint: weights, tokenizer and what the engine must know about them."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from prove_core.config import ModelConfig
 from prove_core.errors import CheckpointError, UnsupportedModel
+from prove_core.model.adapters import AdapterKind, check_base, read_adapter
+from prove_core.model.apply import apply_adapter
 from prove_core.model.hook import ATTENTION, register
 from prove_core.model.info import CheckpointInfo, gather_info
 from prove_core.model.progress import SILENT, Progress
@@ -30,7 +32,7 @@ class LoadedModel:
     model: PreTrainedModel
     rows: RowMask
     placeholder_table: torch.Tensor | None
-    adapter: Literal["gated", "ungated"] | None
+    adapter: AdapterKind | None
 
 
 def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = ATTENTION) -> LoadedModel:
@@ -44,13 +46,15 @@ def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = A
     info = gather_info(config, source, description)
     progress.stage(f"loading {source.name}")
     model = _weights(source, description, getattr(torch, config.dtype), attention)
-    return LoadedModel(
-        info=info,
-        model=model.to(device).eval().requires_grad_(False),
-        rows=RowMask(),
-        placeholder_table=None,
-        adapter=None,
-    )
+    model.to(device)
+    rows, table, kind = RowMask(), None, None
+    if config.adapter is not None:
+        adapter = read_adapter(config.adapter)
+        check_base(adapter, source)
+        progress.stage(f"applying the adapter {adapter.path.name}")
+        model, table = apply_adapter(model, adapter, rows)
+        kind = adapter.kind
+    return LoadedModel(info, model.eval().requires_grad_(False), rows, table, kind)
 
 
 def pick_device(name: str) -> torch.device:
