@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from prove_core.attention.base import Batch, LayerSpec, write
-from prove_core.attention.groups import Group, group_windows
+from prove_core.attention.groups import Group, build_group, by_size, windows_of
 from prove_core.kv.storage import KVStorage
 
 
@@ -24,23 +24,11 @@ class TorchAttention:
 
     def plan(self, batch: Batch) -> None:
         """See `AttentionBackend.plan`."""
-        page_size = self._storage.page_size
         self._slots = batch.slots
-        self._groups = group_windows(batch, page_size, self._storage.scratch_page * page_size)
+        self._groups = self._group(batch)
         self._inverse.clear()
         for spec in self._variants.values():
             self._prepare(spec)
-
-    def _prepare(self, spec: LayerSpec) -> None:
-        """Fill the groups' caches of indices and masks now, so that no layer pays for them."""
-        for group in self._groups:
-            group.keys(spec.kv_heads)
-            self._mask(group, spec)
-        if not self._groups[0].whole:
-            self._placement(spec.query_heads, len(self._slots))
-
-    def _mask(self, group: Group, spec: LayerSpec) -> torch.Tensor | None:
-        return group.mask(spec.kv_heads, spec.query_heads // spec.kv_heads, spec.window, self._storage.dtype)
 
     def attend(self, spec: LayerSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """See `AttentionBackend.attend`."""
@@ -57,35 +45,58 @@ class TorchAttention:
         out = parts[0] if len(parts) == 1 else torch.cat(parts)
         return out.index_select(0, self._placement(spec.query_heads, rows)).view(rows, spec.query_heads, spec.value_dim)
 
+    def _group(self, batch: Batch) -> list[Group]:
+        """How this backend batches the rows of a pass."""
+        page_size, scratch = self._storage.page_size, self._storage.scratch_page
+        windows = windows_of(batch, page_size)
+        groups = []
+        for spans in by_size(windows):
+            rows, length = max(span.rows for span in spans), max(span.seen for span in spans)
+            groups.append(
+                build_group(batch, spans, rows=rows, length=length, page_size=page_size, scratch_page=scratch)
+            )
+        groups[0].whole = len(windows) == 1 and windows[0].rows == len(batch.slots)
+        return groups
+
     def _attend_group(self, group: Group, spec: LayerSpec, q: torch.Tensor) -> torch.Tensor:
-        """`q` `[n * query_heads * rows, head_dim]` in the order window, head, query; the result alike."""
-        keys, values = self._storage.layers[spec.index]
-        index, batch = group.keys(spec.kv_heads), group.size * spec.kv_heads
-        k = keys.view(-1, spec.head_dim).index_select(0, index).view(batch, group.length, spec.head_dim)
-        v = values.view(-1, spec.value_dim).index_select(0, index).view(batch, group.length, spec.value_dim)
-        per_kv = spec.query_heads // spec.kv_heads
-        q = q.view(batch, per_kv * group.rows, spec.head_dim)
-        scores = _scores(q, k, spec, self._mask(group, spec))
+        """`q` `[n * query_heads * rows, head_dim]` in the order span, head, query; the result alike."""
+        k, v = (tensor[0] for tensor in self._gather(group, spec, tile=group.length))
+        q = q.view(k.shape[0], -1, spec.head_dim)
+        mask = self._mask(group, spec)
+        if spec.softcap is None and mask is not None:
+            scores = torch.baddbmm(mask, q, k.transpose(1, 2), alpha=spec.scaling)
+        else:
+            scores = torch.bmm(q, k.transpose(1, 2)) * spec.scaling
+            if spec.softcap is not None:
+                scores = torch.tanh(scores / spec.softcap) * spec.softcap
+            if mask is not None:
+                scores = scores + mask
         # for bfloat16 this kernel computes in float32 and rounds its result
         return torch.bmm(torch.softmax(scores, -1), v).view(-1, spec.value_dim)
+
+    def _gather(self, group: Group, spec: LayerSpec, *, tile: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The group's K and V, each `[tiles, n * kv_heads, tile, dim]`."""
+        keys, values = self._storage.layers[spec.index]
+        index, shape = group.keys(spec.kv_heads, tile), (-1, group.size * spec.kv_heads, tile)
+        k = keys.view(-1, spec.head_dim).index_select(0, index).view(*shape, spec.head_dim)
+        return k, values.view(-1, spec.value_dim).index_select(0, index).view(*shape, spec.value_dim)
+
+    def _mask(self, group: Group, spec: LayerSpec) -> torch.Tensor | None:
+        return group.mask(spec.kv_heads, spec.query_heads // spec.kv_heads, spec.window, self._storage.dtype)
+
+    def _prepare(self, spec: LayerSpec) -> None:
+        """Fill the caches of indices and masks now, so that no layer pays for them."""
+        for group in self._groups:
+            self._mask(group, spec)
+        if not self._groups[0].whole:
+            self._placement(spec.query_heads, len(self._slots))
 
     def _placement(self, heads: int, rows: int) -> torch.Tensor:
         """For each (row, head) of the pass its place in the concatenated group outputs, int64 `[rows * heads]`."""
         if heads not in self._inverse:
-            place = torch.zeros(heads * rows, dtype=torch.int64, device=self._slots.device)
-            taken = 0
-            for group in self._groups:
-                index = group.queries(heads, rows)
-                place[index] = torch.arange(taken, taken + len(index), device=place.device)
-                taken += len(index)
+            index = torch.cat([group.queries(heads, rows) for group in self._groups])
+            place = torch.zeros(heads * rows, dtype=torch.int64, device=index.device)
+            # padding repeats a row, and any of its copies will do
+            place[index] = torch.arange(len(index), device=index.device)
             self._inverse[heads] = place.view(heads, rows).t().flatten()
         return self._inverse[heads]
-
-
-def _scores(q: torch.Tensor, k: torch.Tensor, spec: LayerSpec, mask: torch.Tensor | None) -> torch.Tensor:
-    if spec.softcap is None and mask is not None:
-        return torch.baddbmm(mask, q, k.transpose(1, 2), alpha=spec.scaling)
-    scores = torch.bmm(q, k.transpose(1, 2)) * spec.scaling
-    if spec.softcap is not None:
-        scores = torch.tanh(scores / spec.softcap) * spec.softcap
-    return scores if mask is None else scores + mask

@@ -14,7 +14,8 @@ class Packed:
     """One pass: `ids` and `positions` int64 `[1, rows]`, its `batch`, and which rows are special (int64, ascending).
 
     `placeholders` are the rows of placeholders, `ordinals` the place of each within its window. `logits` are the rows
-    that want an output, window after window. Rows from `batch.qo_indptr[-1]` on are padding.
+    that want an output, window after window, then repeats of the last up to whole tiles. Rows from
+    `batch.qo_indptr[-1]` on are padding.
     """
 
     ids: torch.Tensor
@@ -57,6 +58,7 @@ def pack(
         rows.append(len(ids))
         pages.append(len(indices))
         last.append((length - 1) % page_size + 1)
+    logits.extend(logits[-1:] * (-len(logits) % tile))
     padding = -len(ids) % tile
     ids.extend([0] * padding)
     positions.extend([0] * padding)

@@ -8,12 +8,14 @@ import torch
 from transformers import PreTrainedModel
 
 from prove_core.attention.base import AttentionBackend, LayerSpec
+from prove_core.attention.fixed_tiles import FixedTileAttention
 from prove_core.attention.torch_backend import TorchAttention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.hook import CONTEXT
 from prove_core.model.pack import Packed, pack
 from prove_core.model.rows import RowMask
 from prove_core.model.scores import Scorer
+from prove_core.model.tiled import TILE, make_deterministic
 from prove_core.model.window import PassOutput, Window
 
 
@@ -24,6 +26,9 @@ class ModelRunner:
     `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
     i counted within the window; without a table they take the embedding of `placeholder_id`. `rows` is filled for
     gated adapters before each pass. Not thread-safe.
+
+    `deterministic`: a row's result has the same bits whatever else is in the pass and however it arrives. Changes the
+    model in place; raises `UnsupportedModel` where this machine or model cannot.
     """
 
     def __init__(
@@ -40,14 +45,16 @@ class ModelRunner:
     ) -> None:
         self._model = model
         self._storage = storage
-        self._backend: AttentionBackend = TorchAttention(storage, specs)
+        self._tile = TILE if deterministic else 1
+        self._backend: AttentionBackend = (FixedTileAttention if deterministic else TorchAttention)(storage, specs)
+        if deterministic:
+            make_deterministic(model)
         self._context = _PagedAttention(self._backend, specs)
         self._embed = model.get_input_embeddings()
         self._scorer = Scorer(banned, vocabulary=model.get_output_embeddings().weight.shape[0], device=model.device)
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
         self._rows = rows if rows is not None else RowMask()
-        self._tile = 1
 
     @torch.inference_mode()
     def run(self, windows: Sequence[Window]) -> PassOutput:

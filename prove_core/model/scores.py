@@ -15,10 +15,13 @@ class Scorer:
         self._banned = ids[ids < vocabulary].to(device)
 
     def score(self, logits: torch.Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
-        """One output per window for the `[rows, vocabulary]` logits of all windows; overwrites `logits`."""
+        """One output per window for the logits rows of all windows, in order; overwrites `logits`.
+
+        `logits` is `[rows, vocabulary]`; rows beyond those of the windows are ignored.
+        """
         if not len(logits):
             return [WindowOutput((), (), ()) for _ in windows]
-        logits = logits.float()
+        logits = logits[: sum(window.logits for window in windows)].float()
         logits.index_fill_(1, self._banned, -torch.inf)
         _apply_floors(logits, windows)
         best = logits.argmax(-1)

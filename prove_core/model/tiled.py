@@ -1,0 +1,153 @@
+"""Deterministic mode: every Linear computes a row with the same bits, wherever and beside whatever it stands."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.activations import ACT2CLS
+
+from prove_core.attention.pieces import PIECE, in_pieces
+from prove_core.errors import UnsupportedModel
+
+TILE = 8  # rows; one decode row costs about what eight do
+_SPANS = (64, 32, 16)  # larger row counts, used where this machine's kernels agree with those of one tile
+_ROTARY_ROWS = 64
+_SOFTCAP_TILES = 64
+
+
+class TiledLinear(nn.Module):
+    """A Linear that pads its rows to whole tiles and multiplies them in `spans` (row counts, descending, last `TILE`).
+
+    Shares the parameters of `linear`.
+    """
+
+    def __init__(self, linear: nn.Linear, spans: Sequence[int]) -> None:
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self._spans = tuple(spans)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., in]` -> `[..., out]`."""
+        rows = x.numel() // self.in_features
+        flat = x.reshape(rows, self.in_features)
+        if rows % TILE:
+            flat = functional.pad(flat, (0, 0, 0, -rows % TILE))
+        if len(flat) in self._spans:
+            out = functional.linear(flat, self.weight, self.bias)
+        else:
+            sizes = _cut(len(flat), self._spans)
+            parts = [functional.linear(part, self.weight, self.bias) for part in torch.split(flat, sizes)]
+            out = torch.cat(parts) if parts else flat.new_empty(0, self.out_features)
+        return out[:rows].view(*x.shape[:-1], self.out_features)
+
+
+class SerialActivation(nn.Module):
+    """An activation applied by `in_pieces`; rows must come in whole tiles."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Elementwise; any shape."""
+        return in_pieces(self.inner, x)
+
+
+class SerialRotary(nn.Module):
+    """Rotary tables computed for `_ROTARY_ROWS` positions at a time, for the reason of `in_pieces`."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor, *args: object, **options: object) -> object:
+        """The inner module's answer (a tensor or a tuple of them) for `position_ids` `[1, rows]`."""
+        parts = [self.inner(x, piece, *args, **options) for piece in torch.split(position_ids, _ROTARY_ROWS, dim=1)]
+        if len(parts) == 1 or isinstance(parts[0], torch.Tensor):
+            return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        return tuple(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))
+
+
+def make_deterministic(model: PreTrainedModel) -> None:
+    """Replace the model's Linears, activations and rotary embeddings by those above, in place.
+
+    Passes must then have whole tiles of rows. Raises `UnsupportedModel` where a layer can't be made independent of
+    batch-mates, or where this machine's kernels depend on a row's place in its tile.
+    """
+    _refuse_other_products(model)
+    spans: dict[tuple[object, ...], tuple[int, ...]] = {}
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                key = (child.in_features, child.out_features, child.bias is None)
+                if key not in spans:
+                    spans[key] = verified_spans(child)
+                setattr(parent, name, TiledLinear(child, spans[key]))
+            elif type(child) in _activation_classes() and not list(child.parameters()):
+                setattr(parent, name, SerialActivation(child))
+            elif type(child).__name__.endswith("RotaryEmbedding"):
+                setattr(parent, name, SerialRotary(child))
+
+
+def verified_spans(linear: nn.Linear) -> tuple[int, ...]:
+    """Row counts (descending, the last `TILE`) whose products give every row the bits it gets in one tile.
+
+    A kernel's order of summation depends on shapes alone, so random rows through each shape show whether it differs.
+    """
+    weight, bias = linear.weight, linear.bias
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(_SPANS[0], linear.in_features, generator=generator).to(weight)
+
+    def product(rows: int, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([functional.linear(part, weight, bias) for part in torch.split(x, rows)])
+
+    with torch.inference_mode():
+        base = product(TILE, x)
+        shifted = torch.arange(len(x)).view(-1, TILE).roll(1, dims=1).flatten()
+        if not torch.equal(product(TILE, x[shifted]), base[shifted]):
+            raise UnsupportedModel(
+                f"deterministic: this machine's {weight.dtype} product {linear.in_features}x{linear.out_features}"
+                " depends on a row's place in its tile; turn `deterministic` off or use another dtype"
+            )
+        return (*(rows for rows in _SPANS if torch.equal(product(rows, x), base)), TILE)
+
+
+def _refuse_other_products(model: PreTrainedModel) -> None:
+    for name, module in model.named_modules():
+        matrices = any(parameter.ndim > 1 for parameter in module.parameters(recurse=False))
+        if matrices and type(module) is not nn.Linear and not isinstance(module, nn.Embedding):
+            raise UnsupportedModel(
+                f"deterministic: {type(model).__name__} multiplies by matrices outside Linear layers ({name}),"
+                " so a row's result would depend on its batch-mates; turn `deterministic` off"
+            )
+    if getattr(model.config.get_text_config(decoder=True), "final_logit_softcapping", None):
+        _check_softcap(model)
+
+
+def _check_softcap(model: PreTrainedModel) -> None:
+    """The soft cap on logits runs inside the model, out of reach: refuse where threads would cut through vectors."""
+    threads, width = torch.get_num_threads(), model.get_output_embeddings().weight.shape[0]
+    for tiles in range(1, _SOFTCAP_TILES + 1):
+        elements = tiles * TILE * width
+        tasks = min(threads, -(-elements // PIECE))
+        if elements % (64 * tasks):
+            raise UnsupportedModel(
+                f"deterministic: the logits of {type(model).__name__} don't split evenly among {threads} threads;"
+                " set `threads` to 1 or another power of two, or turn `deterministic` off"
+            )
+
+
+def _activation_classes() -> set[type]:
+    return {entry[0] if isinstance(entry, tuple) else entry for entry in ACT2CLS.values()}
+
+
+def _cut(rows: int, spans: Sequence[int]) -> list[int]:
+    """`rows` (a multiple of the smallest span) as a sum of spans, largest first."""
+    sizes = []
+    for span in spans:
+        whole, rows = divmod(rows, span)
+        sizes.extend([span] * whole)
+    return sizes
