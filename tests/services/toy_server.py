@@ -1,0 +1,75 @@
+"""The REST API over two toy replicas on a real HTTP server, without Ray."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+
+from prove_core.model.info import CheckpointInfo
+from prove_core.types import Role
+from services.completions import ChatService, RoleAccess
+from services.http import create_app
+from services.settings import Settings, parse_settings
+from tests.core.text.vocabularies import byte_level
+from tests.services.toy_engine import Replica, ToyLessor, replicas
+
+CONTEXT = 2048
+EOS = 1  # <|im_end|>, which the toy model emits now and then
+
+
+@dataclass(frozen=True, slots=True)
+class ToyServer:
+    """A running server, a client for it, and what is behind it."""
+
+    client: httpx.AsyncClient
+    port: int
+    service: ChatService
+    proposer: Replica
+    verifier: Replica
+
+    async def ask(self, text: str = "the quick brown fox", **fields: Any) -> httpx.Response:
+        """POST a chat completion."""
+        return await self.client.post("/v1/chat/completions", json=body(text, **fields))
+
+    async def idle(self) -> bool:
+        """Whether all pages of both roles come back within two seconds."""
+        return await self.proposer.idle() and await self.verifier.idle() and self.service.running == 0
+
+
+def body(text: str = "the quick brown fox", **fields: Any) -> dict[str, Any]:
+    """A request's fields."""
+    return {"model": "toy", "messages": [{"role": "user", "content": text}], **fields}
+
+
+@contextlib.asynccontextmanager
+async def toy_server(tokens: int = 4096, verifier: bool = True, **settings: Any) -> AsyncIterator[ToyServer]:
+    """Serve the toy pair; `settings` as in the YAML file."""
+    data = {"model": "toy", **({} if verifier else {"verifier": None}), **settings}
+    async with replicas(2, tokens=tokens) as (p, v), _serving(parse_settings(data, "test"), p, v, verifier) as server:
+        yield server
+
+
+@contextlib.asynccontextmanager
+async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -> AsyncIterator[ToyServer]:
+    tokenizer = byte_level()
+    info = CheckpointInfo("toy", tokenizer, len(tokenizer), (EOS,), CONTEXT, None, ())
+    roles = {Role.PROPOSER: RoleAccess(ToyLessor([p]), p.engine.capacity)}
+    if verifier:
+        roles[Role.VERIFIER] = RoleAccess(ToyLessor([v]), v.engine.capacity)
+    service = ChatService(settings, info, roles)
+    config = uvicorn.Config(create_app(service), port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            yield ToyServer(client, port, service, p, v)
+    finally:
+        server.should_exit = True
+        await task
