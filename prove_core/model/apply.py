@@ -2,7 +2,6 @@
 
 import torch
 from torch import nn
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from prove_core.errors import CheckpointError
@@ -20,14 +19,11 @@ class GatedLinear(nn.Module):
     x is [..., in], its leading dimensions flattened to rows. A [rank, in] and B [out, rank] have the base's dtype.
     """
 
-    lora_a: torch.Tensor
-    lora_b: torch.Tensor
-
     def __init__(self, base: nn.Module, a: torch.Tensor, b: torch.Tensor, scale: float, rows: RowMask) -> None:
         super().__init__()
         self.base = base
-        self.register_buffer("lora_a", a)
-        self.register_buffer("lora_b", b)
+        self.lora_a = _linear(a)
+        self.lora_b = _linear(b)
         self._scale = scale
         self._rows = rows
 
@@ -44,9 +40,16 @@ class GatedLinear(nn.Module):
         rows = self._rows.placeholders
         if rows is None:
             return y
-        thin = functional.linear(x.view(-1, x.shape[-1])[rows], self.lora_a)
-        y.view(-1, y.shape[-1]).index_add_(0, rows, functional.linear(thin, self.lora_b), alpha=self._scale)
+        thin = self.lora_a(x.reshape(-1, x.shape[-1])[rows])
+        y.view(-1, y.shape[-1]).index_add_(0, rows, self.lora_b(thin), alpha=self._scale)
         return y
+
+
+def _linear(weight: torch.Tensor) -> nn.Linear:
+    """A real Linear, so that whatever treats a model's Linears (deterministic mode) treats the adapter's too."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return linear
 
 
 def apply_adapter(

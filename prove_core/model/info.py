@@ -7,7 +7,7 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBas
 
 from prove_core.config import ModelConfig
 from prove_core.errors import CheckpointError
-from prove_core.model.adapters import read_adapter
+from prove_core.model.adapters import AdapterFolder, check_base, read_adapter
 from prove_core.model.placeholder import explicit_placeholder, find_placeholder
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
@@ -40,15 +40,27 @@ class CheckpointInfo:
 def read_info(config: ModelConfig, progress: Progress = SILENT) -> CheckpointInfo:
     """Read configuration and tokenizer, fetching a built-in checkpoint first. Raises as `load` does."""
     source = resolve(config.checkpoint, progress)
-    return gather_info(config, source, describe(source))
+    return gather_info(config, source, describe(source), find_adapter(config, source))
 
 
-def gather_info(config: ModelConfig, source: Source, description: Description) -> CheckpointInfo:
+def find_adapter(config: ModelConfig, source: Source) -> AdapterFolder | None:
+    """The configured adapter's description, if it was made for this checkpoint. Raises CheckpointError."""
+    if config.adapter is None:
+        return None
+    adapter = read_adapter(config.adapter)
+    check_base(adapter, source)
+    return adapter
+
+
+def gather_info(
+    config: ModelConfig, source: Source, description: Description, adapter: AdapterFolder | None
+) -> CheckpointInfo:
     """`read_info` for a checkpoint whose configuration has been read already."""
     tokenizer = _tokenizer(source, description)
     vocabulary: dict[str, int] = tokenizer.get_vocab()
     size = min(max(vocabulary.values()) + 1, description.width)
-    placeholder = _placeholder(config, source, description, tokenizer, vocabulary)
+    named = config.placeholder or (adapter.record.placeholder if adapter and adapter.record else None)
+    placeholder = _placeholder(named, source, description, tokenizer, vocabulary)
     banned = set(range(description.width)) - set(vocabulary.values())
     if placeholder is not None:
         banned.add(placeholder)
@@ -78,13 +90,12 @@ def _tokenizer(source: Source, description: Description) -> PreTrainedTokenizerB
 
 
 def _placeholder(
-    config: ModelConfig,
+    token: str | None,
     source: Source,
     description: Description,
     tokenizer: PreTrainedTokenizerBase,
     vocabulary: Mapping[str, int],
 ) -> int | None:
-    token = config.placeholder or _adapter_placeholder(config.adapter)
     if token is None and _is_mars(description):
         token = _MARS_PLACEHOLDER
     if token is None and source.stock is not None:
@@ -92,11 +103,6 @@ def _placeholder(
     if token is not None:
         return explicit_placeholder(token, vocabulary, description.width, source.name)
     return find_placeholder(tokenizer.mask_token, vocabulary, description.width)
-
-
-def _adapter_placeholder(adapter: str | None) -> str | None:
-    record = read_adapter(adapter).record if adapter is not None else None
-    return None if record is None else record.placeholder
 
 
 def _is_mars(description: Description) -> bool:

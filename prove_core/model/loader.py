@@ -8,10 +8,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from prove_core.config import ModelConfig
 from prove_core.errors import CheckpointError, UnsupportedModel
-from prove_core.model.adapters import AdapterKind, check_base, read_adapter
+from prove_core.model.adapters import AdapterKind
 from prove_core.model.apply import apply_adapter
 from prove_core.model.hook import ATTENTION, register
-from prove_core.model.info import CheckpointInfo, gather_info
+from prove_core.model.info import CheckpointInfo, find_adapter, gather_info
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.rows import RowMask
@@ -43,17 +43,16 @@ def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = A
     description = describe(source)
     if config.layers is not None:
         _keep_layers(description, config.layers, source)
-    info = gather_info(config, source, description)
+    adapter = find_adapter(config, source)
+    info = gather_info(config, source, description, adapter)
     progress.stage(f"loading {source.name}")
     model = _weights(source, description, getattr(torch, config.dtype), attention)
     model.to(device)
-    rows, table, kind = RowMask(), None, None
-    if config.adapter is not None:
-        adapter = read_adapter(config.adapter)
-        check_base(adapter, source)
+    rows, table = RowMask(), None
+    if adapter is not None:
         progress.stage(f"applying the adapter {adapter.path.name}")
         model, table = apply_adapter(model, adapter, rows)
-        kind = adapter.kind
+    kind = None if adapter is None else adapter.kind
     return LoadedModel(info, model.eval().requires_grad_(False), rows, table, kind)
 
 

@@ -1,14 +1,14 @@
 """From the name of a checkpoint to the place of its files and its transformers configuration."""
 
 import difflib
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers import CONFIG_MAPPING, PretrainedConfig
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PretrainedConfig
 
 from prove_core.errors import CheckpointError, UnsupportedModel
 from prove_core.model.builtin import BUILTINS, Stock, fetch
@@ -18,8 +18,6 @@ from prove_core.model.quiet import quiet
 # architectures released under a name of their own whose code is another family's
 _SAME_AS = {"a2d-qwen2": "qwen2"}
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -28,6 +26,11 @@ class Source:
     name: str
     location: str
     stock: Stock | None
+
+    @property
+    def is_remote(self) -> bool:
+        """The files are on the model hub, or in its cache."""
+        return self.stock is None and not self.is_local
 
     @property
     def is_local(self) -> bool:
@@ -78,9 +81,13 @@ def describe(source: Source) -> Description:
     """Read config.json. Raises CheckpointError if it can't be had, UnsupportedModel if its family is unknown."""
     try:
         with quiet():
+            if source.is_remote:
+                _ask_hub_once(source.location)
             raw, _ = PretrainedConfig.get_config_dict(source.location)
     except Exception as error:
         raise _unreadable(source, error) from error
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"config.json of checkpoint {source.name!r} is invalid: it holds no JSON object")
     model_type = str(raw.get("model_type", ""))
     family = _SAME_AS.get(model_type, model_type)
     if family not in CONFIG_MAPPING:
@@ -91,12 +98,22 @@ def describe(source: Source) -> Description:
     config = _parse(source, family, raw)
     if config.is_encoder_decoder:
         raise UnsupportedModel(f"checkpoint {source.name!r} is an encoder-decoder: only decoder-only models are served")
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnsupportedModel(f"checkpoint {source.name!r} is of type {model_type!r}, which is no language model")
     return Description(config, model_type)
 
 
 def one_line(error: BaseException) -> str:
     """The first line of an error's message, for use inside another message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _ask_hub_once(name: str) -> None:
+    """Fail within seconds when the hub is out of reach, where transformers would retry for half a minute."""
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    if not constants.HF_HUB_OFFLINE:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=10)
 
 
 def _parse(source: Source, family: str, raw: dict[str, Any]) -> PretrainedConfig:
@@ -123,9 +140,9 @@ def _is_path(name: str) -> bool:
 
 
 def _unreadable(source: Source, error: Exception) -> CheckpointError:
-    if source.stock is not None or source.is_local:
+    if not source.is_remote:
         return CheckpointError(f"config.json of checkpoint {source.name!r} cannot be read: {one_line(error)}")
     return CheckpointError(
         f"checkpoint {source.name!r} is neither built in (`prove models`) nor a local folder, and it could not be had"
-        f" from the model hub: {one_line(error)}"
+        f" from the model hub (check the name and the network): {one_line(error)}"
     )
