@@ -76,6 +76,7 @@ def _start_ray(settings: Settings, port: int, own_cluster: bool) -> None:
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     if own_cluster:
         ray.init(
+            address="local",  # never another Ray that happens to run here
             num_cpus=max(os.cpu_count() or 1, _cpus(settings)),
             include_dashboard=False,
             log_to_driver=False,

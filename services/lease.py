@@ -18,6 +18,7 @@ class Facts:
     """What a Router must know of a role before it admits requests. `capacity`: tokens its KV pool holds."""
 
     capacity: int
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class EngineReplica:
 
     async def facts(self) -> Facts:
         """What a Router must know before it admits requests."""
-        return Facts(self._engine.capacity)
+        return Facts(self._engine.capacity, os.getpid())
 
     async def stats(self) -> EngineStats:
         """The engine's counters and gauges."""
