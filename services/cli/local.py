@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from prove_core.model.compatibility import check_compatible
 from rich.table import Table
 
 from prove_core.config import EngineConfig
@@ -12,6 +11,7 @@ from prove_core.engine.build import BuiltEngine, build_engine
 from prove_core.engine.engine import Engine
 from prove_core.engine.local import complete
 from prove_core.errors import CheckpointError
+from prove_core.model.compatibility import check_compatible
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.progress import Progress
 from prove_core.statistics import CompletionStatistics
