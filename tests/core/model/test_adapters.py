@@ -15,6 +15,7 @@ from prove_core.config import ModelConfig
 from prove_core.errors import CheckpointError
 from prove_core.model.adapters import AdapterKind, AdapterRecord, BaseRecord, read_adapter, save_adapter
 from prove_core.model.loader import LoadedModel, load
+from prove_core.model.tiled import make_deterministic
 from tests.core.model.checkpoints import save_llama
 
 RANK, ALPHA = 4, 12.0
@@ -168,3 +169,16 @@ def test_adapter_of_another_base(plain: Path, tmp_path: Path) -> None:
     assert "'somebody/else'" in refusal("smollm2-135m-instruct", other)
     older = save_gated(plain, tmp_path / "older", BaseRecord(name="smollm2-135m-instruct", revision="0123"))
     assert "another revision" in refusal("smollm2-135m-instruct", older)
+
+
+def test_deterministic_mode_covers_the_adapter(base: Path, gated: Path) -> None:
+    """A placeholder row has the same bits whether 1 or 20 placeholder rows stand beside it."""
+    loaded = load_tiny(base, gated, dtype="bfloat16")
+    make_deterministic(loaded.model)
+    layer = loaded.model.model.layers[0].mlp.up_proj
+    x = torch.randn(1, 24, 32, dtype=torch.bfloat16)
+    loaded.rows.placeholders = torch.arange(2, 22)
+    together = layer(x)
+    for row in (2, 9, 21):
+        loaded.rows.placeholders = torch.tensor([row])
+        assert torch.equal(layer(x)[0, row], together[0, row])
