@@ -23,13 +23,7 @@ def probe(model: PreTrainedModel) -> list[LayerSpec]:
     _refuse_by_config(model)
     register()
     model.set_attn_implementation(ATTENTION)
-    recorder = _Recorder()
-    device = model.device
-    ids = torch.zeros(1, _ROWS, dtype=torch.int64, device=device)
-    positions = torch.arange(_ROWS, device=device)[None]
-    with torch.inference_mode():
-        model(input_ids=ids, position_ids=positions, use_cache=False, **{CONTEXT: recorder})
-    specs = sorted(recorder.specs, key=lambda spec: spec.index)
+    specs = sorted(_record(model), key=lambda spec: spec.index)
     count = text_config(model).num_hidden_layers
     if [spec.index for spec in specs] != list(range(count)):
         raise _refusal(model, f"its {count} layers made {len(specs)} attention calls that we can tell apart")
@@ -42,6 +36,28 @@ def text_config(model: PreTrainedModel) -> Any:
     return model.config.get_text_config(decoder=True)
 
 
+def _record(model: PreTrainedModel) -> list[LayerSpec]:
+    """Specs of the attention calls of one dummy pass, called just as the runner will."""
+    recorder = _Recorder()
+    rows = torch.arange(_ROWS, device=model.device)
+    with torch.inference_mode():
+        try:
+            output = model(
+                input_ids=torch.zeros_like(rows)[None],
+                position_ids=rows[None],
+                use_cache=False,
+                logits_to_keep=rows[1:2],
+                **{CONTEXT: recorder},
+            )
+        except UnsupportedModel:
+            raise
+        except Exception as error:
+            raise _refusal(model, f"a trial pass failed ({' '.join(str(error).split())})") from error
+    if output.logits.shape[:2] != (1, 1):
+        raise _refusal(model, "it cannot give the logits of chosen rows alone")
+    return recorder.specs
+
+
 class _Recorder:
     """Stands in for attention: notes each layer's spec and answers with zeros."""
 
@@ -52,7 +68,8 @@ class _Recorder:
         self, module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict[str, Any]
     ) -> torch.Tensor:
         known = _IGNORED_OPTIONS | {"scaling", "sliding_window", "softcap"}
-        unknown = [name for name, value in options.items() if name not in known and value not in (None, False)]
+        unset = (None, False)
+        unknown = [n for n, value in options.items() if n not in known and not any(value is u for u in unset)]
         if unknown:
             raise UnsupportedModel(f"{type(module).__name__} needs attention options we lack: {', '.join(unknown)}")
         if not getattr(module, "is_causal", True) or options.get("is_causal") is False:

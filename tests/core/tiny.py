@@ -21,6 +21,7 @@ from transformers import (
 
 from prove_core.kv.storage import KVStorage
 from prove_core.model.probe import probe
+from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
 from prove_core.model.window import Window
 
@@ -97,6 +98,7 @@ def tiny_runner(
     banned: Sequence[int] = (),
     placeholder_id: int | None = VOCABULARY - 1,
     placeholder_table: torch.Tensor | None = None,
+    rows: RowMask | None = None,
     deterministic: bool = False,
 ) -> ModelRunner:
     """A runner over `model` with a KV storage of its own. Switches the model to our attention."""
@@ -111,6 +113,7 @@ def tiny_runner(
         banned=banned,
         placeholder_id=placeholder_id,
         placeholder_table=placeholder_table,
+        rows=rows,
         deterministic=deterministic,
     )
 

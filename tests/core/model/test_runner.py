@@ -1,0 +1,117 @@
+"""What a pass answers: outputs per window, bans, floors, targets, placeholders."""
+
+import pytest
+import torch
+
+from prove_core.model.rows import RowMask
+from prove_core.model.window import Window
+from prove_core.types import Floor
+from tests.core.tiny import FAMILIES, PAGE_SIZE, VOCABULARY, tiny_model, tiny_runner
+
+PROMPT = (3, 1, 4, 1, 5, 9, 2, 6)
+PAGES = (7, 2, 9, 4, 11)
+
+
+def full_probabilities(model: torch.nn.Module, embeds: torch.Tensor | None = None) -> torch.Tensor:
+    """Float32 softmax of a plain eager pass over PROMPT (or `embeds`)."""
+    model.set_attn_implementation("eager")
+    with torch.inference_mode():
+        inputs = {"input_ids": torch.tensor([PROMPT])} if embeds is None else {"inputs_embeds": embeds}
+        return torch.softmax(model(**inputs).logits[0].float(), -1)
+
+
+def test_scores_rows_and_targets() -> None:
+    expected = full_probabilities(tiny_model())
+    runner = tiny_runner(tiny_model())
+    window = Window(PROMPT, 0, PAGES, logits=3, targets=(6, 0))
+    (output,) = runner.run([window]).outputs
+    assert output.argmax == tuple(expected[-3:].argmax(-1).tolist())
+    torch.testing.assert_close(torch.tensor(output.confidences), expected[-3:].amax(-1), rtol=1e-4, atol=1e-6)
+    wanted = torch.stack([expected[5, 6], expected[6, 0]])
+    torch.testing.assert_close(torch.tensor(output.probabilities), wanted, rtol=1e-4, atol=1e-7)
+
+
+def test_windows_without_logits_answer_nothing() -> None:
+    passed = tiny_runner(tiny_model()).run([Window(PROMPT, 0, PAGES), Window(PROMPT, 0, (20, 21))])
+    assert [(o.argmax, o.confidences, o.probabilities) for o in passed.outputs] == [((), (), ())] * 2
+    assert passed.seconds > 0
+
+
+def test_each_window_gets_its_own_rows() -> None:
+    runner = tiny_runner(tiny_model())
+    windows = [
+        Window(PROMPT, 0, (0, 1), logits=2, targets=(9,)),
+        Window(PROMPT[:5], 0, (2, 3)),
+        Window(PROMPT[2:], 0, (4, 5), logits=1, targets=(8,)),
+    ]
+    together = runner.run(windows).outputs
+    for window, output in zip(windows, together, strict=True):
+        (alone,) = runner.run([window]).outputs
+        assert alone.argmax == output.argmax
+        assert alone.probabilities == pytest.approx(output.probabilities, rel=1e-3)
+
+
+def test_banned_ids_are_never_chosen() -> None:
+    best = full_probabilities(tiny_model())[-1].argmax().item()
+    runner = tiny_runner(tiny_model(), banned=[best, VOCABULARY + 5])
+    (output,) = runner.run([Window(PROMPT, 0, PAGES, logits=1, targets=(best,))]).outputs
+    assert output.argmax[0] != best
+    assert output.probabilities == (0.0,)
+
+
+def test_floor_bans_stops_at_early_rows_only() -> None:
+    runner = tiny_runner(tiny_model())
+    free = runner.run([Window(PROMPT, 0, PAGES, logits=8)]).outputs[0].argmax
+    # the row at position p predicts index p + 1: rows 0..3 predict indices 1..4, below a floor of 5
+    floor = Floor(length=5, stop_ids=tuple(set(free)))
+    bounded = runner.run([Window(PROMPT, 0, PAGES, logits=8, floor=floor)]).outputs[0].argmax
+    assert not set(bounded[:4]) & set(free)
+    assert bounded[4:] == free[4:]
+    late = runner.run([Window(PROMPT, 0, PAGES, logits=2, floor=floor)]).outputs[0].argmax
+    assert late == free[-2:]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_placeholder_rows_take_the_table(family: str) -> None:
+    table = torch.randn(2, 64, generator=torch.Generator().manual_seed(3))
+    model = tiny_model(family)
+    with torch.inference_mode():
+        embeds = model.get_input_embeddings()(torch.tensor([PROMPT]))
+        embeds[0, 5:] = table[[0, 1, 1]]
+    expected = full_probabilities(model, embeds)
+    runner = tiny_runner(tiny_model(family), placeholder_table=table)
+    (output,) = runner.run([Window(PROMPT[:5], 0, PAGES, placeholders=3, logits=4)]).outputs
+    assert output.argmax == tuple(expected[4:].argmax(-1).tolist())
+    assert output.confidences == pytest.approx(expected[4:].amax(-1).tolist(), rel=1e-3)
+
+
+def test_placeholder_rows_without_a_table_embed_the_placeholder() -> None:
+    runner = tiny_runner(tiny_model(), placeholder_id=17)
+    (held,) = runner.run([Window(PROMPT[:3], 0, PAGES, placeholders=2, logits=3)]).outputs
+    (said,) = runner.run([Window((*PROMPT[:3], 17, 17), 0, PAGES, logits=3)]).outputs
+    assert held == said
+
+
+def test_placeholders_are_scratch() -> None:
+    runner = tiny_runner(tiny_model())
+    runner.run([Window(PROMPT[:3], 0, PAGES, placeholders=4, logits=5)])
+    (after,) = runner.run([Window(PROMPT[3:], 3, PAGES, logits=1)]).outputs
+    (fresh,) = runner.run([Window(PROMPT, 0, PAGES, logits=1)]).outputs
+    assert after.argmax == fresh.argmax
+    assert after.confidences == pytest.approx(fresh.confidences, rel=1e-3)
+
+
+def test_row_mask_names_placeholder_rows() -> None:
+    rows, seen = RowMask(), []
+    runner = tiny_runner(tiny_model(), rows=rows)
+    runner._model.model.layers[0].register_forward_hook(lambda *_: seen.append(rows.placeholders))
+    runner.run([Window(PROMPT[:3], 0, (0, 1, 2), placeholders=2), Window((1,), 0, (3,), placeholders=1)])
+    runner.run([Window(PROMPT, 0, PAGES)])
+    assert seen[0].tolist() == [3, 4, 6]
+    assert seen[1] is None
+
+
+def test_page_size_is_that_of_the_storage() -> None:
+    one, other = (tiny_runner(tiny_model(), page_size=size) for size in (1, PAGE_SIZE))
+    window = Window(PROMPT, 0, (5, 3, 1, 0, 2, 4, 6, 7), logits=4)
+    assert one.run([window]).outputs[0].argmax == other.run([window]).outputs[0].argmax
