@@ -57,7 +57,7 @@ def local_ray() -> Iterator[None]:
 
 
 def two_replicas(
-    proposer: EngineConfig, verifier: EngineConfig, prompt: list[int], tokens: int, block: int
+    proposer: EngineConfig, verifier: EngineConfig, prompt: list[int], tokens: int, block_size: int
 ) -> list[float]:
     """Deploy both roles and the probe, run one completion, take them down again. Needs a running Ray Serve."""
     roles = ((Role.PROPOSER, proposer), (Role.VERIFIER, verifier))

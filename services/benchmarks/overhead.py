@@ -14,7 +14,7 @@ from statistics import median, quantiles
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig
 from prove_core.engine.build import NULL_CHECKPOINT, build_engine
 from prove_core.errors import ProveError
-from prove_core.types import DecodingParams, Finished, GenerateRequest, Limits, Mode, Step
+from prove_core.types import DecodingParams, Finished, GenerateRequest, Limits, Mode, Role, Step
 from services.benchmarks.report import Report
 
 PROMPT = tuple(range(1000, 1200))
@@ -80,8 +80,8 @@ def run(cycles: int, *, with_models: bool, say: Callable[[str], None]) -> Report
 
     kinds = [_Kind("", null_engine(), null_engine(), cycles)]
     if with_models:
-        pair = [EngineConfig(model=ModelConfig(checkpoint=name)) for name in ("default-proposer", "default-verifier")]
-        kinds.append(_Kind("_models", *pair, min(cycles, CYCLES_WITH_MODELS)))
+        proposer, verifier = (EngineConfig(model=ModelConfig(checkpoint=f"default-{role}")) for role in Role)
+        kinds.append(_Kind("_models", proposer, verifier, min(cycles, CYCLES_WITH_MODELS)))
     samples: dict[str, list[float]] = {}
     for kind in kinds:
         say(f"one_model{kind.suffix} ...")
