@@ -1,6 +1,11 @@
 """The `prove` command."""
 
+import os
+
 import typer
+
+# Before torch loads OpenMP: two engines share these cores, and threads that spin while waiting starve the other's.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from services.cli import bench, generate, models, serve
 
