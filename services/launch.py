@@ -27,19 +27,15 @@ class Running:
     """A running application. As a context manager it stops at the end."""
 
     url: str
-    own_cluster: bool
 
     def stop(self) -> None:
-        """Take the application down, and Ray with it when it is ours."""
+        """Take the application down, after its running requests, and Ray with it when it is ours."""
         import ray  # noqa: PLC0415
         from ray import serve  # noqa: PLC0415
 
         from services.app import APP_NAME  # noqa: PLC0415
 
-        if self.own_cluster:
-            serve.shutdown()
-        else:
-            serve.delete(APP_NAME)
+        serve.delete(APP_NAME)
         ray.shutdown()
 
     def __enter__(self) -> Self:
@@ -53,11 +49,11 @@ class Running:
 
 def launch(settings: Settings, progress: Progress = SILENT) -> Running:
     """Start everything and return once it answers. Raises `LaunchError`, CheckpointError and the like, in one line."""
+    port = _free_port(settings.host, settings.port)
     read_checkpoints(settings, progress)
-    port = settings.port or _free_port(settings.host)
-    running = Running(f"http://{_reachable(settings.host)}:{port}", "RAY_ADDRESS" not in os.environ)
+    running = Running(f"http://{_reachable(settings.host)}:{port}")
     progress.stage("starting Ray")
-    _start_ray(settings, port, running.own_cluster)
+    _start_ray(settings, port)
     try:
         _deploy(settings, progress)
     except BaseException:
@@ -66,15 +62,16 @@ def launch(settings: Settings, progress: Progress = SILENT) -> Running:
     return running
 
 
-def _start_ray(settings: Settings, port: int, own_cluster: bool) -> None:
+def _start_ray(settings: Settings, port: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray  # noqa: PLC0415 - after the environment is set
     from ray import serve  # noqa: PLC0415
     from ray.serve.config import HTTPOptions  # noqa: PLC0415
+    from ray.serve.schema import LoggingConfig  # noqa: PLC0415
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    if own_cluster:
+    if "RAY_ADDRESS" not in os.environ:
         ray.init(
             address="local",  # never another Ray that happens to run here
             num_cpus=max(os.cpu_count() or 1, _cpus(settings)),
@@ -86,7 +83,10 @@ def _start_ray(settings: Settings, port: int, own_cluster: bool) -> None:
     else:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     # No request timeout of the proxy: it would cut running streams. The Router keeps the deadline.
-    serve.start(http_options=HTTPOptions(host=settings.host, port=port, request_timeout_s=None))
+    serve.start(
+        http_options=HTTPOptions(host=settings.host, port=port, request_timeout_s=None),
+        logging_config=LoggingConfig(enable_access_log=False, log_level="WARNING"),
+    )
 
 
 def _deploy(settings: Settings, progress: Progress) -> None:
@@ -127,11 +127,17 @@ def _cpus(settings: Settings) -> int:
     return math.ceil(sum(part.resources.num_cpus * part.replicas for part in parts))
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as sock:
-        sock.bind((host, 0))
-        port: int = sock.getsockname()[1]
-        return port
+def _free_port(host: str, port: int) -> int:
+    """`port`, or any free one for 0. Raises `LaunchError` when it is taken."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, port))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise LaunchError(f"cannot listen on {host}:{port}: {reason}; choose another host or port") from error
+        free: int = sock.getsockname()[1]
+        return free
 
 
 def _reachable(host: str) -> str:

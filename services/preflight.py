@@ -1,5 +1,6 @@
 """What can be known to be wrong before any replica starts: checkpoints that are missing or do not go together."""
 
+from prove_core.model.compatibility import check_compatible
 from prove_core.model.info import CheckpointInfo, read_info
 from prove_core.model.progress import SILENT, Progress
 from services.settings import Settings
@@ -12,5 +13,5 @@ def read_checkpoints(settings: Settings, progress: Progress = SILENT) -> Checkpo
     """
     info = read_info(settings.proposer.engine.model, progress)
     if settings.verifier is not None:
-        read_info(settings.verifier.engine.model, progress)
+        check_compatible(info, read_info(settings.verifier.engine.model, progress))
     return info

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -14,11 +15,15 @@ from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
 from services.lease import Facts, Grant
 
+SWITCH_INTERVAL_S = 2e-4
+
 
 class EngineReplica:
     """Hosts an engine. Serve handles carry leases and health checks; cycles travel over the channel."""
 
     async def __init__(self, role: str, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
         self._engine = await asyncio.to_thread(_build, role, config)
         self._server = ChannelServer(self._engine)
@@ -52,6 +57,9 @@ class EngineReplica:
 
 
 def _build(role: str, data: dict[str, Any]) -> Engine:
+    # Threads that spin at the end of each operation starve the other role's replica on the same cores. Must be set
+    # before torch loads its thread pool.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from prove_core.engine.build import build_engine  # noqa: PLC0415 - torch takes seconds: not on the event loop
 
     config = EngineConfig.model_validate(data)
