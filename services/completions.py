@@ -49,6 +49,7 @@ class ChatService:
             raise model_not_found(request.model)
         params = request.params(self._defaults)
         roles = self._roles_of(params)
+        self._info.check_proposes(params)
         request.check_token_ids(self._info.vocab_size)
         prompt = await self._prompt(request)
         limits = Limits(

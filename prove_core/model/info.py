@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from prove_core.config import ModelConfig
-from prove_core.errors import CheckpointError
+from prove_core.errors import CheckpointError, RequestError
 from prove_core.model.adapters import AdapterFolder, check_base, read_adapter
 from prove_core.model.placeholder import explicit_placeholder, find_placeholder
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.source import Description, Source, describe, one_line, resolve
-from prove_core.types import TokenIds
+from prove_core.types import DecodingParams, Mode, TokenIds
 
 _MARS_PLACEHOLDER = "<|mask|>"
 _MARS_EOS = ("<|im_end|>", "<|endoftext|>")
@@ -35,6 +35,16 @@ class CheckpointInfo:
     context_length: int
     placeholder_id: int | None
     banned_ids: TokenIds
+
+    def check_proposes(self, params: DecodingParams) -> None:
+        """Raise RequestError for blocks from a checkpoint without a placeholder, rather than propose nonsense."""
+        proposes = params.mode in (Mode.MARS, Mode.PROVE, Mode.LOSSLESS) and params.block_size > 1
+        if proposes and self.placeholder_id is None:
+            raise RequestError(
+                f"mode {params.mode.value} needs a placeholder token and checkpoint {self.name!r} has none:"
+                " use mode ar or speculative, or set `placeholder` in the proposer's configuration",
+                "decoding.mode",
+            )
 
 
 def read_info(config: ModelConfig, progress: Progress = SILENT) -> CheckpointInfo:

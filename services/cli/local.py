@@ -73,6 +73,7 @@ class LocalPair:
 
     def chat(self, prompt: str, params: DecodingParams, max_tokens: int) -> LocalRun:
         """Start one completion of a chat with a single user message. Raises RequestError."""
+        self._info.check_proposes(params)
         ids = PromptRenderer(self._info.tokenizer).render([Message("user", prompt)])
         limit = completion_limit(len(ids), max_tokens, self._info.context_length)
         limits = Limits(limit, frozenset(self._info.eos_ids))

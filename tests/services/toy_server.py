@@ -56,7 +56,7 @@ async def toy_server(tokens: int = 4096, verifier: bool = True, **settings: Any)
 @contextlib.asynccontextmanager
 async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -> AsyncIterator[ToyServer]:
     tokenizer = byte_level()
-    info = CheckpointInfo("toy", tokenizer, len(tokenizer), (EOS,), CONTEXT, None, ())
+    info = CheckpointInfo("toy", tokenizer, len(tokenizer), (EOS,), CONTEXT, 0, ())
     roles = {Role.PROPOSER: RoleAccess(ToyLessor([p]), p.engine.capacity)}
     if verifier:
         roles[Role.VERIFIER] = RoleAccess(ToyLessor([v]), v.engine.capacity)

@@ -9,9 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from prove_core.config import ModelConfig
-from prove_core.errors import CheckpointError, UnsupportedModel
-from prove_core.model.info import read_info
+from prove_core.errors import CheckpointError, RequestError, UnsupportedModel
+from prove_core.model.info import CheckpointInfo, read_info
 from prove_core.model.loader import LoadedModel, load
+from prove_core.types import DecodingParams, Mode
 from tests.core.model.checkpoints import MASK, save_llama, save_mars
 
 
@@ -169,3 +170,14 @@ def test_architectures_that_are_not_served(llama: Path, model_type: str, words: 
 def test_device_that_is_not_there(llama: Path) -> None:
     assert "cuda:99" in refusal(CheckpointError, llama, device="cuda:99")
     assert "auto" in refusal(CheckpointError, llama, device="gpu")
+
+
+@pytest.mark.parametrize("mode", ["mars", "prove", "lossless"])
+def test_a_checkpoint_without_placeholder_refuses_blocks_and_nothing_else(mode: str) -> None:
+    info = CheckpointInfo("plain", None, 10, (1,), 100, None, ())  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="placeholder") as refused:
+        info.check_proposes(DecodingParams(Mode(mode), block_size=2))
+    assert refused.value.param == "decoding.mode"
+    info.check_proposes(DecodingParams(Mode(mode), block_size=1))
+    info.check_proposes(DecodingParams(Mode.AR))
+    info.check_proposes(DecodingParams(Mode.SPECULATIVE))
