@@ -1,5 +1,10 @@
 """Settings of the whole suite."""
 
+import os
+
+# Before torch loads OpenMP, here and in the replicas that tests start: threads that spin starve their neighbours.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from hypothesis import settings
 
 # Deadlines measure wall-clock time, which on a shared machine says nothing about the code.
