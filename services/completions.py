@@ -11,14 +11,14 @@ from prove_core.model.info import CheckpointInfo
 from prove_core.text.context import completion_limit
 from prove_core.text.prompt import PromptRenderer
 from prove_core.types import DecodingParams, Limits, Role, TokenIds
+from services.api.errors import model_not_found, overloaded
+from services.api.replies import Head
+from services.api.schema import ChatCompletionRequest
+from services.api.streaming import Events
 from services.channel.client import ChannelPool
-from services.errors import model_not_found, overloaded
-from services.replies import Head
 from services.run import Plan, RequestRun
-from services.schema import ChatCompletionRequest
 from services.sessions import Lessor
 from services.settings import Settings
-from services.streaming import Events
 
 LONG_TEXT = 50_000  # characters; tokenising more than that takes long enough to stall other streams
 

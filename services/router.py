@@ -7,8 +7,8 @@ from fastapi import FastAPI
 from ray.serve.handle import DeploymentHandle
 
 from prove_core.types import Role
+from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
-from services.http import create_app
 from services.lease import ServeLessor
 from services.preflight import read_checkpoints
 from services.settings import Settings

@@ -11,12 +11,12 @@ from transformers import PreTrainedTokenizerBase
 from prove_core.statistics import CompletionStatistics
 from prove_core.text.completion import CompletionText
 from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Role, Step, TokenIds
+from services.api.errors import ApiError
+from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
+from services.api.streaming import Delta, Ended, Event, Events, Summary
 from services.channel.client import ChannelPool
 from services.driver import complete
-from services.errors import ApiError
-from services.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.sessions import Lease, Lessor, ReplicaSession
-from services.streaming import Delta, Ended, Event, Events, Summary
 
 
 @dataclass(frozen=True, slots=True)

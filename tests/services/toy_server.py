@@ -11,8 +11,8 @@ import uvicorn
 
 from prove_core.model.info import CheckpointInfo
 from prove_core.types import Role
+from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
-from services.http import create_app
 from services.settings import Settings, parse_settings
 from tests.core.text.vocabularies import byte_level
 from tests.services.toy_engine import Replica, ToyLessor, replicas

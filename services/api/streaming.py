@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pydantic_core import to_json
 
 from prove_core.types import FinishReason
-from services.errors import to_api_error
-from services.replies import ChatCompletion, Choice, Head, Metrics, ReplyMessage, Usage
+from services.api.errors import to_api_error
+from services.api.replies import ChatCompletion, Choice, Head, Metrics, ReplyMessage, Usage
 
 DONE = b"data: [DONE]\n\n"
 

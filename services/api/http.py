@@ -10,12 +10,12 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from services import errors
-from services.body import read_json_body
+from services.api import errors
+from services.api.body import read_json_body
+from services.api.replies import ModelCard, ModelList
+from services.api.schema import ChatCompletionRequest
+from services.api.streaming import collect, started, stream
 from services.completions import ChatService
-from services.replies import ModelCard, ModelList
-from services.schema import ChatCompletionRequest
-from services.streaming import collect, started, stream
 
 T = TypeVar("T")
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it but logs and metrics

@@ -12,11 +12,11 @@ from fastapi.responses import StreamingResponse
 from prove_core.errors import EngineStopped
 from prove_core.statistics import CompletionStatistics
 from prove_core.types import FinishReason, Mode, Step
-from services.body import read_json_body
-from services.errors import install, model_not_found
-from services.replies import ChatCompletion, Head, Metrics, SpeculativeDecoding, Usage
-from services.schema import ChatCompletionRequest
-from services.streaming import Delta, Ended, Event, Summary, collect, started, stream
+from services.api.body import read_json_body
+from services.api.errors import install, model_not_found
+from services.api.replies import ChatCompletion, Head, Metrics, SpeculativeDecoding, Usage
+from services.api.schema import ChatCompletionRequest
+from services.api.streaming import Delta, Ended, Event, Summary, collect, started, stream
 
 
 async def reply(*, fails: bool) -> AsyncGenerator[Event, None]:

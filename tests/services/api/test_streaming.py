@@ -15,8 +15,8 @@ from openai.types.chat import ChatCompletionChunk
 from prove_core.errors import PoolExhausted
 from prove_core.statistics import CompletionStatistics
 from prove_core.types import FinishReason, Mode, Step
-from services.replies import Head, Metrics, ModelCard, ModelList, SpeculativeDecoding, Usage
-from services.streaming import Delta, Ended, Event, Summary, collect, started, stream
+from services.api.replies import Head, Metrics, ModelCard, ModelList, SpeculativeDecoding, Usage
+from services.api.streaming import Delta, Ended, Event, Summary, collect, started, stream
 
 
 def summary() -> Summary:

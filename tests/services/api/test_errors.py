@@ -14,10 +14,10 @@ from prove_core.errors import (
     RequestError,
     SessionLost,
 )
-from services.body import read_json_body
+from services.api.body import read_json_body
+from services.api.errors import ApiError, install, model_not_found, overloaded
+from services.api.schema import ChatCompletionRequest
 from services.channel.errors import ReplicaUnavailable
-from services.errors import ApiError, install, model_not_found, overloaded
-from services.schema import ChatCompletionRequest
 
 LIMIT = 1000
 

@@ -2,7 +2,7 @@
 
 from starlette.requests import Request
 
-from services.errors import ApiError, body_too_large
+from services.api.errors import ApiError, body_too_large
 
 
 async def read_json_body(request: Request, limit: int) -> bytes:

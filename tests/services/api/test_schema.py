@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from prove_core.errors import RequestError
 from prove_core.text.prompt import Message
 from prove_core.types import DecodingParams, Gate, Mode
-from services.errors import ApiError
-from services.refusals import REQUEST_FIELDS
-from services.schema import ChatCompletionRequest
+from services.api.errors import ApiError
+from services.api.refusals import REQUEST_FIELDS
+from services.api.schema import ChatCompletionRequest
 
 MINIMAL = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 

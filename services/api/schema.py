@@ -1,7 +1,7 @@
 """The chat-completions request: OpenAI's fields, the few that vLLM adds, and `decoding`.
 
 Everything here is checked before a model is asked. A field that is known but not supported is refused by name
-(`services.refusals`); an unknown one likewise. Fields that only label a request (`user`, `safety_identifier`,
+(`services.api.refusals`); an unknown one likewise. Fields that only label a request (`user`, `safety_identifier`,
 `prompt_cache_key`) are accepted and have no effect; `store` and `metadata` would promise storage and are refused.
 """
 
@@ -13,9 +13,9 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from prove_core.errors import RequestError
 from prove_core.text.prompt import Message
 from prove_core.types import DecodingParams, Gate, Mode
-from services.chat import ChatMessage, Strict
-from services.errors import from_validation
-from services.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse, unsupported
+from services.api.chat import ChatMessage, Strict
+from services.api.errors import from_validation
+from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse, unsupported
 
 GREEDY_BELOW = 1e-5  # temperatures up to this are argmax for any realistic logits
 MAX_STOP_STRINGS = 16

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from prove_core.text.prompt import Message
-from services.refusals import MESSAGE_FIELDS, invalid, refuse, unsupported
+from services.api.refusals import MESSAGE_FIELDS, invalid, refuse, unsupported
 
 
 class Strict(BaseModel):
