@@ -285,3 +285,24 @@ def test_stopping_fails_what_is_unanswered() -> None:
     end = stream.result().end
     assert isinstance(end, EngineStopped) or (isinstance(end, Finished) and end.reason is FinishReason.LENGTH)
     engine.stop()
+
+
+def test_two_hundred_random_requests_leave_no_page_behind() -> None:
+    """Trap 27: page 16, B 16, random prompts, modes, lengths, and some callers that leave."""
+    chance = random.Random(11)
+    with running(ToyRunner(16, 0.8), engine_config(tokens=2048, page_size=16)) as engine:
+        streams = {}
+        for index in range(200):
+            prompt = tuple(chance.randrange(50) for _ in range(chance.randint(1, 90)))
+            params = DecodingParams(chance.choice([Mode.AR, Mode.LOSSLESS, Mode.MARS]), tau=0.5, block_size=16)
+            request = GenerateRequest(f"s{index}", prompt, params, Limits(chance.randint(1, 60)))
+            if chance.random() < 0.2:
+                engine.generate(request, lambda event: None)
+                engine.release(request.session)
+            else:
+                streams[index] = (request, Stream(engine, request))
+        for request, stream in streams.values():
+            outcome = stream.result()
+            assert isinstance(outcome.end, Finished)
+            if request.params.mode is not Mode.MARS:
+                assert outcome.tokens == continuation(request.prompt, request.limits.max_tokens)
