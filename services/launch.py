@@ -1,10 +1,12 @@
 """Starting the application on a Ray of its own, or on the cluster that RAY_ADDRESS names, until it answers."""
 
+import contextlib
 import logging
 import math
 import os
 import socket
 import time
+import urllib.request
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -16,6 +18,7 @@ from services.settings import Settings
 
 OBJECT_STORE_BYTES = 100 << 20  # messages travel over channels; Ray's object store stays all but empty
 POLL_S = 0.2
+ANSWER_TIMEOUT_S = 30.0
 
 
 class LaunchError(ProveError):
@@ -56,6 +59,7 @@ def launch(settings: Settings, progress: Progress = SILENT) -> Running:
     _start_ray(settings, port)
     try:
         _deploy(settings, progress)
+        _await_answer(running.url)
     except BaseException:
         running.stop()
         raise
@@ -110,6 +114,16 @@ def _deploy(settings: Settings, progress: Progress) -> None:
             shown = waiting
             progress.stage(f"starting {waiting}")
         time.sleep(POLL_S)
+
+
+def _await_answer(url: str) -> None:
+    """The proxy learns of the application a moment after it runs; until then it answers 404."""
+    deadline = time.monotonic() + ANSWER_TIMEOUT_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=ANSWER_TIMEOUT_S):
+            return
+        time.sleep(POLL_S)
+    raise LaunchError(f"the application runs, but {url}/health has not answered within {ANSWER_TIMEOUT_S:g} s")
 
 
 def _reason(messages: dict[str, str]) -> str:
