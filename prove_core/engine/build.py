@@ -57,6 +57,7 @@ def _model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
         placeholder_id=loaded.info.placeholder_id,
         placeholder_table=loaded.placeholder_table,
         rows=loaded.rows,
+        sequential=loaded.sequential,
         deterministic=config.model.deterministic,
     )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from prove_core.errors import DataError
+from prove_core.model.sequential import choose
 from prove_core.training.dataset import Example
 from prove_core.training.layout import BlockBatch, lay_out
 from prove_core.training.proposer import BlockProposer
@@ -74,6 +75,15 @@ def _matches(proposer: BlockProposer, batch: BlockBatch, chunk: int = 16) -> Ten
     """[anchors, W] bool for the blocks whose targets are all known (padding blocks have none)."""
     targets = batch.targets.flatten(0, 1)
     known = (targets >= 0).all(dim=1)
-    hidden, targets = proposer.hidden(batch).flatten(0, 1)[known], targets[known]
-    argmax = [functional.linear(rows, proposer.head).argmax(-1) for rows in torch.split(hidden, chunk)]
-    return torch.cat(argmax) == targets
+    hidden = proposer.hidden(batch)
+    corrected = proposer.corrected(hidden, batch).flatten(0, 1)[known]
+    parts = zip(torch.split(hidden.flatten(0, 1)[known], chunk), torch.split(corrected, chunk), strict=True)
+    return torch.cat([_chosen(proposer, *part) for part in parts]) == targets[known]
+
+
+def _chosen(proposer: BlockProposer, hidden: Tensor, corrected: Tensor) -> Tensor:
+    """The ids that an engine proposes for [blocks, W, hidden] rows."""
+    logits = functional.linear(hidden.flatten(0, 1), proposer.head)
+    if proposer.sequential is None:
+        return logits.argmax(-1).view(hidden.shape[:2])
+    return choose(logits, corrected.flatten(0, 1), proposer.head)[0].view(hidden.shape[:2])

@@ -4,6 +4,7 @@ adapter_config.json        PEFT's own, so that peft reads the folder
 adapter_model.safetensors  base_model.model.<module>.lora_A.weight [rank, in], ....lora_B.weight [out, rank]
 prove.json                 AdapterRecord; without it the folder is a plain PEFT adapter, hence ungated
 placeholder.safetensors    `placeholder` [n, hidden], if the placeholder's embedding was trained
+sequential.safetensors     the parameters of a SequentialHead, if there is one
 """
 
 import json
@@ -22,15 +23,17 @@ from safetensors.torch import load_file, save_file
 
 from prove_core.config import Frozen
 from prove_core.errors import CheckpointError
+from prove_core.model.sequential import SequentialHead
 from prove_core.model.source import Source, one_line
 
 T = TypeVar("T", bound=Frozen)
 PREFIX = "base_model.model."
-RECORD, CONFIG, WEIGHTS, PLACEHOLDER = (
+RECORD, CONFIG, WEIGHTS, PLACEHOLDER, SEQUENTIAL = (
     "prove.json",
     "adapter_config.json",
     "adapter_model.safetensors",
     "placeholder.safetensors",
+    "sequential.safetensors",
 )
 
 
@@ -49,12 +52,13 @@ class BaseRecord(Frozen):
 
 
 class AdapterRecord(Frozen):
-    """What `prove.json` says. `placeholder_rows` is n of the embedding table, 0 if there is none."""
+    """What `prove.json` says. 0: there is no embedding table of `placeholder_rows` rows, no head `sequential` wide."""
 
     kind: AdapterKind
     base: BaseRecord
     placeholder: str | None = None
     placeholder_rows: int = 0
+    sequential: int = 0
     block_size: int | None = None
     notes: str = ""
 
@@ -109,6 +113,21 @@ class AdapterFolder:
             )
         return table
 
+    def sequential_head(self) -> SequentialHead | None:
+        """The sequential head in the dtype it is stored in, or None."""
+        width = 0 if self.record is None else self.record.sequential
+        if not width:
+            return None
+        tensors = _load(self.path / SEQUENTIAL)
+        try:
+            head = SequentialHead(tensors["a"].shape[1], width, len(tensors["position"]))
+            head.to(tensors["a"].dtype).load_state_dict(tensors)
+        except (KeyError, IndexError, RuntimeError) as error:
+            raise CheckpointError(
+                f"adapter {self.path}: {SEQUENTIAL} holds no head of width {width}, as {RECORD} says: copy it again"
+            ) from error
+        return head
+
 
 def read_adapter(folder: str) -> AdapterFolder:
     """Read an adapter folder's configuration. Raises CheckpointError."""
@@ -156,12 +175,15 @@ def save_adapter(
     rank: int,
     alpha: float,
     placeholder: torch.Tensor | None = None,
+    sequential: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write an adapter folder, replacing it as a whole. `tensors` are named as in the file; `placeholder`: [n, hidden].
+    """Write an adapter folder, replacing it as a whole. `tensors` are named as in the file; `placeholder`: [n, hidden];
+    `sequential`: the state of a SequentialHead.
 
-    `record.placeholder_rows` is set from `placeholder`. The tensors' dtypes are kept.
+    `record.placeholder_rows` and `record.sequential` are set from them. The tensors' dtypes are kept.
     """
     rows = 0 if placeholder is None else len(placeholder)
+    width = 0 if sequential is None else len(sequential["a"])
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -169,7 +191,11 @@ def save_adapter(
         (work / CONFIG).write_text(json.dumps(_peft_config(tensors, record, rank, alpha), indent=2))
         if placeholder is not None:
             save_file({"placeholder": _plain(placeholder)}, work / PLACEHOLDER, {"format": "pt"})
-        complete = record.model_copy(update={"placeholder_rows": rows})
+        if sequential is not None:
+            save_file(
+                {name: _plain(tensor) for name, tensor in sequential.items()}, work / SEQUENTIAL, {"format": "pt"}
+            )
+        complete = record.model_copy(update={"placeholder_rows": rows, "sequential": width})
         (work / RECORD).write_text(complete.model_dump_json(indent=2))
         work.chmod(0o755)
         if folder.exists():

@@ -15,6 +15,7 @@ from prove_core.model.info import CheckpointInfo, find_adapter, gather_info
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.rows import RowMask
+from prove_core.model.sequential import SequentialHead
 from prove_core.model.source import Description, Source, describe, one_line, resolve
 
 
@@ -25,7 +26,8 @@ class LoadedModel:
     `model` is in eval mode, on its device, without gradients. `placeholder_table` ([n, hidden], the model's dtype and
     device) replaces the embedding layer's output on placeholder rows: the i-th placeholder of a window takes row
     min(i, n - 1); None: placeholders use the embedding of `info.placeholder_id`. `rows` must name a pass's placeholder
-    rows during its forward: a gated adapter works on those alone.
+    rows during its forward: a gated adapter works on those alone. `sequential`, if the adapter has one, is on the
+    model's device in its dtype.
     """
 
     info: CheckpointInfo
@@ -33,6 +35,7 @@ class LoadedModel:
     rows: RowMask
     placeholder_table: torch.Tensor | None
     adapter: AdapterKind | None
+    sequential: SequentialHead | None
 
 
 def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = ATTENTION) -> LoadedModel:
@@ -53,7 +56,9 @@ def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = A
         progress.stage(f"applying the adapter {adapter.path.name}")
         model, table = apply_adapter(model, adapter, rows)
     kind = None if adapter is None else adapter.kind
-    return LoadedModel(info, model.eval().requires_grad_(False), rows, table, kind)
+    head = None if adapter is None else adapter.sequential_head()
+    head = None if head is None else head.to(device, model.dtype).requires_grad_(False)
+    return LoadedModel(info, model.eval().requires_grad_(False), rows, table, kind, head)
 
 
 def pick_device(name: str) -> torch.device:

@@ -13,8 +13,10 @@ from prove_core.attention.torch_backend import TorchAttention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.hook import CONTEXT
 from prove_core.model.pack import Packed, pack
+from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.scores import Scorer
+from prove_core.model.sequential import SequentialHead
 from prove_core.model.tiled import TILE, make_deterministic
 from prove_core.model.window import PassOutput, Window
 
@@ -25,7 +27,7 @@ class ModelRunner:
     `banned` ids are never chosen and have no probability. Placeholder rows take row `min(i, n - 1)` of
     `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
     i counted within the window; without a table they take the embedding of `placeholder_id`. `rows` is filled for
-    gated adapters before each pass. Not thread-safe.
+    gated adapters before each pass. `sequential` corrects placeholders one after another. Not thread-safe.
 
     `deterministic`: a row's result has the same bits whatever else is in the pass and however it arrives. Changes the
     model in place; raises `UnsupportedModel` where this machine or model cannot.
@@ -41,6 +43,7 @@ class ModelRunner:
         placeholder_id: int | None,
         placeholder_table: torch.Tensor | None = None,
         rows: RowMask | None = None,
+        sequential: SequentialHead | None = None,
         deterministic: bool = False,
     ) -> None:
         self._model = model
@@ -55,6 +58,11 @@ class ModelRunner:
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
         self._rows = rows if rows is not None else RowMask()
+        self._refiner, self._tap = None, None
+        if sequential is not None:
+            head = model.get_output_embeddings()
+            self._refiner = Refiner(sequential, self._embed, head.weight, alone=deterministic)
+            self._tap = _Tap(head)
 
     @torch.inference_mode()
     def run(self, windows: Sequence[Window]) -> PassOutput:
@@ -71,7 +79,10 @@ class ModelRunner:
         self._rows.placeholders = packed.placeholders if len(packed.placeholders) else None
         begin = time.perf_counter()
         logits = self._forward(packed)
-        scores = self._scorer.score(logits, windows)
+        masked = self._scorer.mask(logits, windows)
+        scores = self._scorer.score(masked, windows)
+        if self._refiner is not None and self._tap is not None and len(packed.placeholders):
+            scores = self._refiner.refine(self._tap.hidden, masked, windows, scores)
         return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
 
     def _forward(self, packed: Packed) -> torch.Tensor:
@@ -86,6 +97,18 @@ class ModelRunner:
         output = self._model(position_ids=packed.positions, use_cache=False, logits_to_keep=packed.logits, **options)
         logits: torch.Tensor = output.logits[0]
         return logits
+
+
+class _Tap:
+    """The hidden rows [rows, hidden] that the model's head saw last."""
+
+    hidden: torch.Tensor
+
+    def __init__(self, head: torch.nn.Module) -> None:
+        head.register_forward_pre_hook(self._keep)
+
+    def _keep(self, _: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        self.hidden = inputs[0][0]
 
 
 class _PagedAttention:

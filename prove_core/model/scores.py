@@ -14,16 +14,20 @@ class Scorer:
         ids = torch.as_tensor(banned, dtype=torch.int64).flatten()
         self._banned = ids[ids < vocabulary].to(device)
 
-    def score(self, logits: torch.Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
-        """One output per window for the logits rows of all windows, in order; overwrites `logits`.
+    def mask(self, logits: torch.Tensor, windows: Sequence[Window]) -> torch.Tensor:
+        """The logits rows of all windows, in order, in float32 and with ids that must not be chosen at -inf.
 
-        `logits` is `[rows, vocabulary]`; rows beyond those of the windows are ignored.
+        `logits` is `[rows, vocabulary]` and may be overwritten; rows beyond those of the windows are ignored.
         """
-        if not len(logits):
-            return [WindowOutput((), (), ()) for _ in windows]
         logits = logits[: sum(window.logits for window in windows)].float()
         logits.index_fill_(1, self._banned, -torch.inf)
         _apply_floors(logits, windows)
+        return logits
+
+    def score(self, logits: torch.Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
+        """One output per window for masked `logits`."""
+        if not len(logits):
+            return [WindowOutput((), (), ()) for _ in windows]
         best = logits.argmax(-1)
         # row by row and in one thread each, unlike logsumexp: a row's bits don't depend on how many there are
         probabilities = torch.softmax(logits, -1)

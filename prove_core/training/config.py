@@ -10,6 +10,7 @@ class AdapterConfig(Frozen):
 
     block_size: int = Field(8, ge=2, description="Tokens proposed per pass; one fewer placeholders are trained.")
     rank: int = Field(48, ge=1, description="Rank of every linear layer's adapter.")
+    sequential: int = Field(192, ge=0, description="Width of the sequential head; 0: none.")
     scale: float = Field(2.0, gt=0, description="Factor of the adapter's output (PEFT: lora_alpha / r).")
 
 
@@ -31,7 +32,7 @@ class OptimizerConfig(Frozen):
 
     steps: int = Field(ge=1, description="Optimizer steps of the whole run.")
     lr: float = Field(1e-3, gt=0, description="Peak learning rate of the adapters.")
-    placeholder_lr: float = Field(3e-3, gt=0, description="Peak learning rate of the placeholder embeddings.")
+    placeholder_lr: float = Field(3e-3, gt=0, description="Peak learning rate of placeholders and sequential head.")
     warmup: int = Field(50, ge=0, description="Steps of linear warm-up.")
     plateau: float = Field(0.0, ge=0, lt=1, description="Share of the steps after warm-up that stay at the peak.")
     floor: float = Field(0.05, ge=0, le=1, description="Learning rate at the end, as a share of the peak.")
@@ -43,6 +44,7 @@ class LossConfig(Frozen):
 
     decay: float = Field(0.85, gt=0, le=1)
     reach: float = Field(0.5, ge=0, le=1)
+    plain: float = Field(0.3, ge=0, description="Weight of the loss before the sequential head: it ranks candidates.")
 
 
 class TrainingConfig(Frozen):

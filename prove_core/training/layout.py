@@ -26,11 +26,13 @@ class BlockBatch:
 
     tokens    [batch, length]     clean ids, padded on the right with 0 (causal rows never see the padding)
     anchors   [batch, blocks]     position of each block's last visible clean token; padding blocks repeat anchor 0
+    previous  [batch, blocks, W]  id of the token just before each target; 0 beyond the answer and in padding blocks
     targets   [batch, blocks, W]  id that each placeholder predicts; NO_TARGET beyond the answer and in padding blocks
     """
 
     tokens: Tensor
     anchors: Tensor
+    previous: Tensor
     targets: Tensor
 
     @property
@@ -62,6 +64,7 @@ def lay_out(examples: Sequence[Example], anchors: Sequence[Sequence[int]], block
     blocks = max(1, *(len(positions) for positions in anchors))
     tokens = torch.zeros(len(examples), length, dtype=torch.int64)
     starts = torch.zeros(len(examples), blocks, dtype=torch.int64)
+    previous = torch.zeros(len(examples), blocks, width, dtype=torch.int64)
     targets = torch.full((len(examples), blocks, width), NO_TARGET, dtype=torch.int64)
     offsets = torch.arange(2, width + 2)
     for row, (example, positions) in enumerate(zip(examples, anchors, strict=True)):
@@ -73,4 +76,5 @@ def lay_out(examples: Sequence[Example], anchors: Sequence[Sequence[int]], block
             predicted = at[:, None] + offsets
             known = predicted < len(ids)
             targets[row, : len(at)][known] = ids[predicted[known]]
-    return BlockBatch(tokens, starts, targets)
+            previous[row, : len(at)][known] = ids[predicted[known] - 1]
+    return BlockBatch(tokens, starts, previous, targets)

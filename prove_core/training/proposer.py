@@ -9,6 +9,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from prove_core.errors import CheckpointError, UnsupportedModel
 from prove_core.model.adapters import PREFIX
+from prove_core.model.sequential import SequentialHead
 from prove_core.training.attention import Context, context_attention
 from prove_core.training.dataset import Example
 from prove_core.training.layout import BlockBatch
@@ -18,6 +19,7 @@ ATTENTION = "prove_block_training"
 AttentionInterface.register(ATTENTION, context_attention)
 AttentionMaskInterface.register(ATTENTION, sdpa_mask)
 PLACEHOLDER = "placeholder"
+SEQUENTIAL = "sequential."
 
 
 class BlockProposer:
@@ -26,7 +28,9 @@ class BlockProposer:
     The clean stream runs without gradient through the stock weights; all that placeholder rows take from it is its KV.
     """
 
-    def __init__(self, model: PreTrainedModel, *, block_size: int, rank: int, scale: float, seed: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, block_size: int, rank: int, scale: float, seed: int, sequential: int = 0
+    ) -> None:
         for parameter in model.parameters():
             parameter.requires_grad_(False)
         model.eval()
@@ -46,6 +50,8 @@ class BlockProposer:
         start = embedding.detach().float().mean(0, keepdim=True).repeat(block_size - 1, 1)
         noise = torch.randn(start.shape, generator=generator) * 0.1 * embedding.float().std()
         self.placeholder = nn.Parameter(start + noise)
+        hidden = embedding.shape[1]
+        self.sequential = SequentialHead(hidden, sequential, block_size - 1, generator) if sequential else None
 
     @property
     def _decoder(self) -> nn.Module:
@@ -67,8 +73,10 @@ class BlockProposer:
         return weight
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """The trained parameters (float32): placeholder embeddings, then every adapter's A and B in PEFT's names."""
+        """The trained parameters (float32) by their saved names: placeholders, sequential head, adapters."""
         yield PLACEHOLDER, self.placeholder
+        if self.sequential is not None:
+            yield from self.sequential.named_parameters(SEQUENTIAL.rstrip("."))
         for path, adapter in self._adapters.items():
             yield f"{PREFIX}{path}.lora_A.weight", adapter.lora_a
             yield f"{PREFIX}{path}.lora_B.weight", adapter.lora_b
@@ -86,6 +94,8 @@ class BlockProposer:
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if name not in tensors:
+                    if name.startswith(SEQUENTIAL):
+                        continue  # a fresh head changes nothing
                     raise CheckpointError(f"the adapter to start from lacks {name}")
                 _take_over(parameter, tensors[name], name)
 
@@ -117,6 +127,18 @@ class BlockProposer:
             )
         last: Tensor = out.last_hidden_state
         return last.view(rows, blocks, width, -1)
+
+    def corrected(self, hidden: Tensor, batch: BlockBatch) -> Tensor:
+        """`hidden` after the sequential head, given the true tokens before; as it is without one.
+
+        A leading placeholder that matches has the true tokens before it in inference too, so the matching prefix is the
+        same as when the head sees its own proposals.
+        """
+        if self.sequential is None:
+            return hidden
+        previous = self._embedding(batch.previous)
+        corrected: Tensor = self.sequential(hidden, previous, torch.arange(hidden.shape[2]))
+        return corrected
 
     def _use(self, attention: str) -> None:
         self._model.config._attn_implementation = attention

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from prove_core.errors import CheckpointError
+from prove_core.model.adapters import PREFIX
 from prove_core.training import metrics
 from prove_core.training.checkpoint import Checkpoint, load_checkpoint
 from prove_core.training.config import TrainingConfig
@@ -16,7 +17,7 @@ from prove_core.training.dataset import Example
 from prove_core.training.layout import choose_anchors, lay_out
 from prove_core.training.losses import PositionWeights, block_loss
 from prove_core.training.order import Order
-from prove_core.training.proposer import PLACEHOLDER, BlockProposer
+from prove_core.training.proposer import BlockProposer
 from prove_core.training.schedule import factor
 from prove_core.training.shortlist import Shortlist
 
@@ -85,10 +86,15 @@ class Trainer:
         depth = min(depths[index % len(depths)], self._config.adapter.block_size - 1)
         blocks = max(1, self._config.batch.rows // depth)
         batch = lay_out(examples, [choose_anchors(example, blocks, rng) for example in examples], depth + 1)
-        hidden = self._proposer.hidden(batch).flatten(0, 1)
+        hidden = self._proposer.hidden(batch)
         targets = self._shortlist.renumber(batch.targets.flatten(0, 1))
-        result = block_loss(hidden, self._shortlist.head, targets, self._weigh)
-        torch.autograd.backward(result.loss / self._config.batch.accumulate)
+        corrected = self._proposer.corrected(hidden, batch).flatten(0, 1)
+        result = block_loss(corrected, self._shortlist.head, targets, self._weigh)
+        loss = result.loss
+        if self._proposer.sequential is not None:
+            plain = block_loss(hidden.flatten(0, 1), self._shortlist.head, targets, self._weigh)
+            loss = loss + self._config.loss.plain * plain.loss
+        torch.autograd.backward(loss / self._config.batch.accumulate)
         self._tally.add(result.nll, result.match, targets >= 0)
         self._tally.loss += float(result.loss.detach()) / self._config.batch.accumulate
         visited = sum(len(example.answer) for example in examples)
@@ -116,10 +122,10 @@ class Trainer:
 
     def _build_optimizer(self) -> torch.optim.AdamW:
         config = self._config.optimizer
-        placeholder = self._parameters[PLACEHOLDER]
-        adapters = [p for name, p in self._parameters.items() if name != PLACEHOLDER]
+        small = [p for name, p in self._parameters.items() if not name.startswith(PREFIX)]
+        adapters = [p for name, p in self._parameters.items() if name.startswith(PREFIX)]
         groups = [
-            {"params": [placeholder], "lr": config.placeholder_lr, "peak": config.placeholder_lr},
+            {"params": small, "lr": config.placeholder_lr, "peak": config.placeholder_lr},
             {"params": adapters, "lr": config.lr, "peak": config.lr},
         ]
         return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0, fused=True)

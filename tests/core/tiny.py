@@ -23,6 +23,7 @@ from prove_core.kv.storage import KVStorage
 from prove_core.model.probe import probe
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
+from prove_core.model.sequential import SequentialHead
 from prove_core.model.window import Window
 
 VOCABULARY = 192  # whole vectors, so that even a soft cap on logits can be deterministic
@@ -99,6 +100,7 @@ def tiny_runner(
     placeholder_id: int | None = VOCABULARY - 1,
     placeholder_table: torch.Tensor | None = None,
     rows: RowMask | None = None,
+    sequential: SequentialHead | None = None,
     deterministic: bool = False,
 ) -> ModelRunner:
     """A runner over `model` with a KV storage of its own. Switches the model to our attention."""
@@ -113,6 +115,7 @@ def tiny_runner(
         banned=banned,
         placeholder_id=placeholder_id,
         placeholder_table=placeholder_table,
+        sequential=sequential,
         rows=rows,
         deterministic=deterministic,
     )

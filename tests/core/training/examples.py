@@ -45,25 +45,25 @@ def tiny_config(steps: int) -> TrainingConfig:
     """Settings under which a tiny model learns in a few seconds."""
     return TrainingConfig(
         optimizer=OptimizerConfig(steps=steps, lr=1e-2, warmup=10),
-        adapter=AdapterConfig(block_size=BLOCK_SIZE, rank=8),
+        adapter=AdapterConfig(block_size=BLOCK_SIZE, rank=8, sequential=16),
         batch=BatchConfig(examples=8, rows=36, depths=(2, 3)),
         checkpoint_seconds=1e-6,  # at every report
         report_steps=10,
     )
 
 
-def tiny_proposer(model: PreTrainedModel) -> BlockProposer:
+def tiny_proposer(model: PreTrainedModel, sequential: int = 16) -> BlockProposer:
     """A fresh proposer over `model`."""
-    return BlockProposer(model, block_size=BLOCK_SIZE, rank=8, scale=2.0, seed=0)
+    return BlockProposer(model, block_size=BLOCK_SIZE, rank=8, scale=2.0, seed=0, sequential=sequential)
 
 
 def stirred_proposer(family: str = "llama") -> BlockProposer:
-    """A proposer whose B matrices are not zero, so that its adapters matter."""
+    """A proposer whose B matrices and head are not zero, so that they matter."""
     proposer = tiny_proposer(tiny_model(family))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in proposer.named_parameters():
-            if name.endswith("lora_B.weight"):
+            if name.endswith(("lora_B.weight", "sequential.o")):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
     return proposer
 

@@ -45,6 +45,8 @@ def test_layout_against_the_definition(data: st.DataObject, batch: list[Example]
                 assert positions[row, block, i - 1] == s + i
                 expected = tokens[s + 1 + i] if s + 1 + i < len(tokens) else NO_TARGET
                 assert out.targets[row, block, i - 1] == expected
+                if expected != NO_TARGET:
+                    assert out.previous[row, block, i - 1] == tokens[s + i]
 
 
 @given(st.lists(examples, min_size=1, max_size=3))

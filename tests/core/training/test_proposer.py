@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional
@@ -49,7 +51,7 @@ def test_the_clean_stream_is_the_stock_model_bit_for_bit() -> None:
 
 def test_only_adapters_and_placeholders_get_gradients() -> None:
     proposer, batch = batch_of("llama")
-    proposer.hidden(batch).sum().backward()
+    proposer.corrected(proposer.hidden(batch), batch).square().sum().backward()
     trained = dict(proposer.named_parameters())
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trained.values())
     others = set(proposer._model.parameters()) - set(trained.values())
@@ -59,10 +61,23 @@ def test_only_adapters_and_placeholders_get_gradients() -> None:
 
 def test_a_fresh_adapter_changes_nothing_and_a_lower_rank_is_embedded_exactly() -> None:
     low, batch = batch_of("llama")
-    wide = BlockProposer(tiny_model("llama"), block_size=BLOCK_SIZE, rank=13, scale=2.0, seed=7)
+    wide = BlockProposer(tiny_model("llama"), block_size=BLOCK_SIZE, rank=13, scale=2.0, seed=7, sequential=16)
     wide.load(dict(low.named_parameters()))
     with torch.no_grad():
         torch.testing.assert_close(wide.hidden(batch), low.hidden(batch), rtol=1e-4, atol=1e-4)
+
+
+def test_a_fresh_head_changes_nothing_and_a_trained_one_depends_on_the_token_before() -> None:
+    fresh, batch = tiny_proposer(tiny_model("llama")), batch_of("llama")[1]
+    trained = stirred_proposer()
+    other = replace(batch, previous=batch.previous.flip(-1))
+    with torch.no_grad():
+        hidden = fresh.hidden(batch)
+        assert torch.equal(fresh.corrected(hidden, batch), hidden)
+        corrected = trained.corrected(hidden, batch)
+        assert not torch.allclose(corrected, hidden)
+        changed = (trained.corrected(hidden, other) != corrected).any(-1)
+    assert torch.equal(changed, other.previous != batch.previous)
 
 
 def test_foreign_adapters_are_refused() -> None:

@@ -1,0 +1,94 @@
+"""The sequential head in a runner: what it may change, and that it does so window by window."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch.nn import functional
+
+from prove_core.model.refine import Refiner
+from prove_core.model.sequential import CANDIDATES, SequentialHead, choose
+from prove_core.model.window import Window, WindowOutput
+from prove_core.types import Floor
+from tests.core.tiny import VOCABULARY, tiny_model, tiny_runner
+
+HIDDEN = 64
+
+
+def stirred_head(placeholders: int = 3) -> SequentialHead:
+    head = SequentialHead(HIDDEN, 16, placeholders, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        head.o.normal_(std=0.6, generator=torch.Generator().manual_seed(1))
+    return head.requires_grad_(False)
+
+
+def run(windows: Sequence[Window], sequential: SequentialHead | None, **options: object) -> list[WindowOutput]:
+    runner = tiny_runner(tiny_model(), sequential=sequential, **options)  # type: ignore[arg-type]
+    return runner.run(windows).outputs
+
+
+def proposing(seed: int, placeholders: int = 3, pages: int = 0, floor: Floor | None = None) -> Window:
+    tokens = torch.randint(0, VOCABULARY - 1, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
+    return Window(tokens, 0, range(pages, pages + 4), placeholders, logits=placeholders + 1, floor=floor)
+
+
+def test_each_choice_follows_from_the_one_before_it() -> None:
+    """Step by step with the head's own definition, on states and logits made up for one window."""
+    torch.manual_seed(0)
+    head, embedding, output = stirred_head(), torch.nn.Embedding(50, HIDDEN), torch.randn(50, HIDDEN)
+    hidden = torch.randn(4, HIDDEN)
+    logits = functional.linear(hidden, output)
+    plain = WindowOutput(tuple(logits.argmax(-1).tolist()), (0.5,) * 4, ())
+    (found,) = Refiner(head, embedding, output, alone=False).refine(hidden, logits, [proposing(0)], [plain])
+    expected = [plain.argmax[0]]
+    for depth in range(3):
+        previous = embedding(torch.tensor([expected[-1]]))
+        corrected = head(hidden[depth + 1 : depth + 2], previous, torch.tensor([depth]))
+        allowed = logits[depth + 1].topk(CANDIDATES).indices
+        scores = functional.linear(corrected, output)[0]
+        expected.append(int(allowed[scores[allowed].argmax()]))
+        share = torch.softmax(scores[allowed], -1).max().item()
+        assert found.confidences[depth + 1] == pytest.approx(share, rel=1e-4)
+    assert found.argmax == tuple(expected)
+    assert found.argmax != plain.argmax, "a head that changes nothing proves nothing"
+    assert found.confidences[0] == 0.5
+
+
+def test_ar_verification_and_prefill_rows_are_untouched() -> None:
+    windows = [
+        Window([3, 4, 5], 0, range(4), logits=1),
+        Window([6, 7, 8], 0, range(4, 8), logits=3, targets=(7, 8)),
+        proposing(1, pages=8),
+        Window([9, 9], 0, range(12, 16)),
+    ]
+    plain, refined = run(windows, None), run(windows, stirred_head())
+    assert [refined[i] for i in (0, 1, 3)] == [plain[i] for i in (0, 1, 3)]
+    assert refined[2].argmax[0] == plain[2].argmax[0], "the AR token is the model's"
+    assert refined[2].argmax != plain[2].argmax
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_blocks_of_different_depths_share_a_pass(deterministic: bool) -> None:
+    windows = [proposing(i, placeholders=depth, pages=4 * i) for i, depth in enumerate((2, 7, 1, 3))]
+    together = run(windows, stirred_head(), deterministic=deterministic)
+    for window, output in zip(windows, together, strict=True):
+        (alone,) = run([window], stirred_head(), deterministic=deterministic)
+        assert output.argmax == alone.argmax
+        if deterministic:
+            assert output.confidences == alone.confidences
+        assert output.confidences == pytest.approx(alone.confidences, rel=1e-4)
+
+
+def test_banned_ids_and_floors_hold_for_refined_tokens() -> None:
+    plain = run([proposing(2)], stirred_head())[0].argmax
+    banned = run([proposing(2)], stirred_head(), banned=plain[1:])[0].argmax
+    assert not set(plain[1:]) & set(banned)
+    floored = run([proposing(2, floor=Floor(7, plain[1:]))], stirred_head())[0].argmax
+    assert floored[1] not in plain[1:], "index 6 is below the floor"
+
+
+def test_fewer_ids_than_candidates() -> None:
+    logits = torch.tensor([[0.0, -torch.inf, 1.0]])
+    ids, probability = choose(logits, torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [9.0, 0.0], [0.0, 1.0]]))
+    assert ids.tolist() == [0]
+    assert probability.item() == pytest.approx(torch.softmax(torch.tensor([1.0, 0.0]), 0)[0].item())
