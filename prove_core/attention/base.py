@@ -1,6 +1,7 @@
 """What attention backends share: the shape of a layer, the paged metadata of a pass, and their interface."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -64,8 +65,8 @@ class AttentionBackend(Protocol):
 
 def lengths(batch: Batch, page_size: int) -> list[int]:
     """Positions each window's last row sees, itself included."""
-    pages = batch.kv_indptr.diff()
-    return ((pages - 1) * page_size + batch.kv_last_page_len).tolist()
+    ends, last = batch.kv_indptr.tolist(), batch.kv_last_page_len.tolist()
+    return [(end - begin - 1) * page_size + rest for (begin, end), rest in zip(pairwise(ends), last, strict=True)]
 
 
 def write(storage: KVStorage, layer: int, slots: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from prove_core.attention.base import Batch
@@ -65,10 +66,10 @@ def pack(
     slots.extend([scratch_page * page_size] * padding)
 
     def on_device(values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64).to(device, non_blocking=True)
+        return torch.from_numpy(np.array(values, dtype=np.int64)).to(device, non_blocking=True)
 
     def on_cpu(values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int32)
+        return torch.from_numpy(np.array(values, dtype=np.int32))
 
     return Packed(
         ids=on_device(ids)[None],
