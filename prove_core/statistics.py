@@ -51,9 +51,8 @@ class CompletionStatistics:
     @property
     def proposer_passes(self) -> int:
         """Forward passes of the proposer, prefill included; without a report, those that the steps account for."""
-        if self._spent is not None:
-            return self._spent[0].passes
-        return self.cycles + (self.drafts if self.mode is Mode.LOSSLESS else 0)
+        seen = self.cycles + (self.drafts if self.mode is Mode.LOSSLESS else 0)
+        return seen if self._spent is None else max(seen, self._spent[0].passes)
 
     @property
     def verifier_passes(self) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -10,6 +11,8 @@ from prove_core.errors import EngineStopped, SessionLost
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
 from services.channel.client import Channel, ChannelPool, Endpoint
 from services.channel.errors import ChannelClosed, ReplicaUnavailable
+
+logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
@@ -66,7 +69,7 @@ class ReplicaSession:
     def start(self, request: CallRequest) -> asyncio.Future[CallResult] | None:
         """Send one call without waiting; None when the session is not open. Give the result to `finish`."""
         held = self._open
-        if held is None or held.channel.closed:
+        if held is None or held.channel.closed or held.watch.done():
             return None
         return held.channel.submit(replace(request, commit=replace(request.commit, session=held.name)))
 
@@ -133,6 +136,8 @@ class ReplicaSession:
 
 
 async def _fail_when_ended(lease: Lease, channel: Channel, name: str) -> None:
-    with contextlib.suppress(ChannelClosed):
+    try:
         await lease.ended()
+    except Exception:  # however it ended, nobody holds the place any more
+        logger.debug("a lease ended with an error", exc_info=True)
     channel.abandon(name, ChannelClosed("the replica has ended the lease"))

@@ -7,7 +7,7 @@ import torch
 from prove_core.attention.base import LayerSpec
 from prove_core.config import EngineConfig
 from prove_core.engine.engine import Engine
-from prove_core.kv.storage import KVStorage, LayerShape
+from prove_core.kv.storage import KVStorage
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.loader import LoadedModel, load
 from prove_core.model.null import NullRunner
@@ -53,19 +53,13 @@ def _model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
         loaded.model,
         specs,
         storage,
-        banned=_never_chosen(loaded),
+        banned=loaded.info.banned_ids,
         placeholder_id=loaded.info.placeholder_id,
         placeholder_table=loaded.placeholder_table,
         rows=loaded.rows,
         sequential=loaded.sequential,
         deterministic=config.model.deterministic,
     )
-
-
-def _never_chosen(loaded: LoadedModel) -> list[int]:
-    """Ids that the tokenizer lacks, and the placeholder: the model's logits may be wider than its vocabulary."""
-    width = loaded.model.get_output_embeddings().weight.shape[0]
-    return [*loaded.info.banned_ids, *range(loaded.info.vocab_size, width)]
 
 
 def _null_runner(config: EngineConfig) -> NullRunner:
@@ -77,6 +71,6 @@ def _null_runner(config: EngineConfig) -> NullRunner:
 
 
 def _storage(config: EngineConfig, specs: list[LayerSpec], dtype: torch.dtype, device: torch.device) -> KVStorage:
-    shapes = [LayerShape(spec.kv_heads, spec.head_dim, spec.value_dim) for spec in specs]
+    shapes = [spec.shape for spec in specs]
     pages = -(-config.cache.tokens // config.cache.page_size)
     return KVStorage(shapes, pages=pages, page_size=config.cache.page_size, dtype=dtype, device=device)

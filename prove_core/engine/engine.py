@@ -6,8 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from prove_core.config import EngineConfig
+from prove_core.decoding.cycle import TWO_MODEL_MODES
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
 from prove_core.engine.scheduler import Planned, Scheduler
@@ -18,6 +20,8 @@ from prove_core.model.window import Runner
 from prove_core.types import CallRequest, CallResult, GenerateRequest
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Engine:
         self._inbox = _Inbox()
         self._counters = _Counters()
         self._stopping = False
+        self._completions: set[str] = set()  # sessions that a completion of ours drives
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     @property
@@ -102,7 +107,7 @@ class Engine:
 
     def call(self, request: CallRequest, done: Done) -> None:
         """Run one call of a session; `done` gets its result or a ProveError. Raises EngineStopped."""
-        self._inbox.put(lambda: self._enqueue(request, done))
+        self._inbox.put(lambda: self._call(request, done))
 
     def generate(self, request: GenerateRequest, emit: Emit) -> None:
         """Decode a whole completion; `emit` gets its steps, then Finished or a ProveError. Raises EngineStopped."""
@@ -161,6 +166,10 @@ class Engine:
             output = self._runner.run([plan.window for plan in planned])
         except Exception as error:
             logger.exception("a forward pass failed")
+            if len(planned) > 1:  # whoever is to blame fails alone
+                for plan in planned:
+                    self._run([plan])
+                return
             self._fail([plan.job for plan in planned], PassFailed(f"the forward pass failed: {error}"))
             return
         self._counters.passes += 1
@@ -173,13 +182,28 @@ class Engine:
                 self._scheduler.remove(plan.job.session)
                 self._answer(plan.job, plan.job.result(answer))
 
+    def _run_apart(self, planned: list[Planned], error: Exception) -> None:
+        """A pass has failed: find out whose fault it was, so that only its calls fail."""
+        if len(planned) > 1:
+            for plan in planned:
+                self._run([plan])
+            return
+        logger.error("a forward pass failed", exc_info=error)
+        self._fail([planned[0].job], PassFailed(f"the forward pass failed: {error}"))
+
     def _answer(self, job: Job, result: CallResult | ProveError) -> None:
-        """Whoever waits may be gone; that must not end the engine."""
-        try:
-            job.done(result)
-        except Exception:
-            logger.exception("nobody took the answer of session %s", job.session)
+        """Whoever waits may be gone: then the session goes too."""
+        if not self._tell(job.session, job.done, result):
             self._release(job.session)
+
+    def _tell(self, session: str, done: Callable[[T], None], news: T) -> bool:
+        """No callback ends the engine."""
+        try:
+            done(news)
+        except Exception:
+            logger.exception("nobody took the answer of session %s", session)
+            return False
+        return True
 
     def _enqueue(self, request: CallRequest, done: Done) -> None:
         """Apply the commit and queue the call, or answer why not."""
@@ -191,32 +215,54 @@ class Engine:
             sequence.apply(request.commit)
             self._admit(Job(session, sequence, request, done))
         except ProveError as error:
-            done(error)
+            self._tell(session, done, error)
 
     def _open(self, request: CallRequest) -> Sequence:
         sequence = Sequence(self._pool)
         if request.commit.keep == 0:
-            self._scheduler.sessions[request.commit.session] = sequence
+            self._scheduler.open(request.commit.session, sequence)
         return sequence
 
     def _admit(self, job: Job) -> None:
         if not job.sequence.tokens:
             raise RequestError("a session needs at least one token", "messages")
+        if job.answer_rows > self._scheduler.widest:
+            raise RequestError(f"a block of {job.answer_rows} rows; at most {self._scheduler.widest} fit into a pass")
         if self._pool.pages_for(job.length) > self._pool.pages:
             raise PoolExhausted(f"{job.length} positions needed, the KV pool holds {self.capacity} tokens")
         superseded = self._scheduler.remove(job.session)
-        if superseded is not None:
-            self._answer(superseded, StaleCommit(f"session {job.session}: superseded by a later call"))
         self._scheduler.add(job)
+        if superseded is not None:
+            self._tell(job.session, superseded.done, StaleCommit(f"session {job.session}: superseded by a later call"))
+
+    def _call(self, request: CallRequest, done: Done) -> None:
+        session = request.commit.session
+        if session in self._completions:
+            self._tell(session, done, RequestError(f"session {session} is in use by a completion"))
+        else:
+            self._enqueue(request, done)
 
     def _start_completion(self, request: GenerateRequest, emit: Emit) -> None:
-        LocalCompletion(request, self._enqueue, self._release, emit).resume()
+        session = request.session
+        refusal = self._refusal(request)
+        if refusal is not None:
+            self._tell(session, emit, refusal)
+            return
+        self._completions.add(session)
+        completion = LocalCompletion(request, self._enqueue, self._release, emit)
+        if not self._tell(session, lambda _: completion.resume(), None):
+            self._release(session)
+
+    def _refusal(self, request: GenerateRequest) -> RequestError | None:
+        if request.params.mode in TWO_MODEL_MODES:
+            return RequestError(f"mode {request.params.mode.value} needs two models: one engine cannot run it", "mode")
+        if request.session in self._scheduler.sessions:
+            return RequestError(f"session {request.session} is in use")
+        return None
 
     def _release(self, session: str) -> None:
-        self._scheduler.remove(session)
-        sequence = self._scheduler.sessions.pop(session, None)
-        if sequence is not None:
-            sequence.release()
+        self._completions.discard(session)
+        self._scheduler.close(session)
 
     def _fail(self, jobs: list[Job], error: ProveError) -> None:
         """Answer `jobs` with `error`; their sessions' KV is in doubt, so it is dropped."""

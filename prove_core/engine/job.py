@@ -70,6 +70,12 @@ class Job:
         """Rows still to run for the next window that yields logits, prefill included."""
         return len(self.sequence.tokens) + len(self._ahead) - self._start() + self.placeholders
 
+    @property
+    def answer_rows(self) -> int:
+        """Rows that yield logits together: one pass must hold them."""
+        call = self.request.call
+        return len(call.block) + 1 if isinstance(call, Verify) else 1 + self.placeholders
+
     def _first_logits(self) -> int:
         """Position of the first row whose logits are wanted."""
         return len(self.sequence.tokens) - 1 + len(self._drafts)
@@ -92,13 +98,11 @@ class Job:
         self.sequence.trim(start)
         start = len(self.sequence.cached)
         prefill = first - start
-        context = self.sequence.tokens
+        committed = self.sequence.tokens
+        tokens = [*committed[start:], *self._ahead[max(0, start - len(committed)) :]]
         if prefill > chunk or self.rows > max_rows:
             count = min(prefill, chunk, max_rows)
-            if count < 1:
-                return None
-            return Window(context[start : start + count], start, self.sequence.pages)
-        tokens = [*context[start:], *self._ahead[max(0, start - len(context)) :]]
+            return Window(tokens[:count], start, self.sequence.pages) if count > 0 else None
         logits = len(tokens) - prefill + self.placeholders
         call = self.request.call
         targets = call.block if isinstance(call, Verify) else ()

@@ -2,6 +2,8 @@
 
 import logging
 import time
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from prove_core.config import SchedulerConfig
@@ -37,18 +39,37 @@ class Scheduler:
         self._jobs: dict[str, Job] = {}  # by session, in order of arrival
         self.sessions: dict[str, Sequence] = {}  # oldest first
         self.preemptions = 0
+        self._short: set[str] = set()  # sessions whose last window found too few pages
         self._warned = -60.0
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     @property
+    def widest(self) -> int:
+        """Rows that a call which is about to be answered may take while prompts are being read."""
+        return self._config.max_rows - self._config.max_rows // PREFILL_SHARE
+
+    @property
     def jobs(self) -> list[Job]:
         """Queued calls in order of arrival."""
         return list(self._jobs.values())
 
+    def open(self, session: str, sequence: Sequence) -> None:
+        """Know a session from now on; it is the youngest."""
+        self.sessions[session] = sequence
+
+    def close(self, session: str) -> None:
+        """Forget a session with its queued call, and free its pages. Unknown: a no-op."""
+        self._jobs.pop(session, None)
+        sequence = self.sessions.pop(session, None)
+        if sequence is not None:
+            sequence.release()
+
     def add(self, job: Job) -> None:
-        """Queue a call of a session in `sessions` that has none queued."""
+        """Queue a call of an open session that has none queued."""
+        if self.sessions.get(job.session) is not job.sequence:
+            raise AssertionError(f"session {job.session} is not open")
         self._jobs[job.session] = job
 
     def remove(self, session: str) -> Job | None:
@@ -56,20 +77,34 @@ class Scheduler:
         return self._jobs.pop(session, None)
 
     def pack(self) -> list[Planned]:
-        """Windows for the next pass, with their pages reserved; empty when nothing can run."""
-        ready = [job for job in self._jobs.values() if job.prefill <= SHORT_PREFILL]
-        prompts = [job for job in self._jobs.values() if job.prefill > SHORT_PREFILL]
-        rows = self._config.max_rows
-        reserved = rows // PREFILL_SHARE if prompts else 0
-        planned: list[Planned] = []
-        spent = self._take(ready, rows - reserved, planned)
-        spent += self._take(prompts, rows - spent, planned)
+        """Windows for the next pass, with their pages reserved; empty when no call is queued."""
+        planned = self._pack(forced=False) or self._pack(forced=True)
         for plan in planned:
             if plan.job.started is None:
                 plan.job.started = time.perf_counter()
         return planned
 
-    def _take(self, jobs: list[Job], rows: int, planned: list[Planned]) -> int:
+    def _pack(self, *, forced: bool) -> list[Planned]:
+        jobs = self._admitted()
+        ready = [job for job in jobs if job.prefill <= SHORT_PREFILL]
+        prompts = [job for job in jobs if job.prefill > SHORT_PREFILL]
+        rows = self._config.max_rows
+        reserved = rows // PREFILL_SHARE if prompts else 0
+        planned: list[Planned] = []
+        spent = self._take(ready, rows - reserved, planned, forced)
+        self._take(prompts, rows - spent, planned, forced)
+        return planned
+
+    def _admitted(self) -> list[Job]:
+        """Queued calls, less those that would take a session's first pages while an older one lacks some."""
+        short, self._short = self._short & self._jobs.keys(), set()
+        if not short:
+            return self.jobs
+        names = list(self.sessions)
+        younger = set(names[min(map(names.index, short)) + 1 :])
+        return [job for job in self._jobs.values() if job.sequence.pages or job.session not in younger]
+
+    def _take(self, jobs: list[Job], rows: int, planned: list[Planned], forced: bool) -> int:
         """Pack windows of `jobs` into `rows` rows; returns the rows used."""
         spent = 0
         for job in jobs:
@@ -78,36 +113,43 @@ class Scheduler:
             window = job.window(rows - spent, self._config.prefill_chunk)
             if window is None:
                 break
-            if self._reserve(job, window.length, planned):
+            if self._reserve(job, window.length, planned, forced):
                 planned.append(Planned(job, window))
                 spent += window.rows
+            else:
+                self._short.add(job.session)
         return spent
 
-    def _reserve(self, job: Job, length: int, planned: list[Planned]) -> bool:
-        while not job.sequence.reserve(length):
-            victim = self._victim(job, planned)
-            if victim is None:
-                return False
-            self.preemptions += 1
-            self._warn()
+    def _reserve(self, job: Job, length: int, planned: list[Planned], forced: bool) -> bool:
+        """Pages for `length` positions, preempting only if that makes enough of them."""
+        if job.sequence.reserve(length):
+            return True
+        missing = job.sequence.missing(length)
+        victims: list[Sequence] = []
+        given: Counter[int] = Counter()
+        for sequence in self._candidates(job, planned, forced and not planned):
+            victims.append(sequence)
+            missing -= sequence.gain(given)
+            if missing <= 0:
+                break
+        else:
+            return False
+        for victim in victims:
             victim.release()
-        return True
+        self.preemptions += len(victims)
+        self._warn()
+        return job.sequence.reserve(length)
 
-    def _victim(self, job: Job, planned: list[Planned]) -> Sequence | None:
-        """The youngest session with pages that may be preempted for `job`."""
+    def _candidates(self, job: Job, planned: list[Planned], forced: bool) -> Iterator[Sequence]:
+        """Sessions with pages that may be preempted for `job`: younger ones, youngest first; if forced, idle ones."""
         packed = {id(plan.job.sequence) for plan in planned}
+        busy = {id(other.sequence) for other in self._jobs.values()}
+        younger = True
         for sequence in reversed(self.sessions.values()):
             if sequence is job.sequence:
-                break
-            if sequence.pages and id(sequence) not in packed:
-                return sequence
-        if planned:
-            return None
-        busy = {id(other.sequence) for other in self._jobs.values()}
-        for sequence in reversed(self.sessions.values()):
-            if sequence.pages and sequence is not job.sequence and id(sequence) not in busy:
-                return sequence
-        return None
+                younger = False
+            elif sequence.pages and id(sequence) not in packed and (younger or (forced and id(sequence) not in busy)):
+                yield sequence
 
     def _warn(self) -> None:
         """A starved pool is loud, but not once per pass."""

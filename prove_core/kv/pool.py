@@ -78,6 +78,14 @@ class PagePool:
             else:
                 self._free.append(page)
 
+    def gain(self, pages: Iterable[int], given: Counter[int]) -> int:
+        """Pages that become available once those of `given`, to which `pages` are added here, are all released."""
+        gained = 0
+        for page in pages:
+            given[page] += 1
+            gained += given[page] == self._references[page]
+        return gained
+
     def match(self, tokens: Sequence[int]) -> list[CachedPage]:
         """The longest published prefix of `tokens` in whole pages, short of the last token; takes references."""
         found: list[CachedPage] = []
@@ -98,6 +106,8 @@ class PagePool:
 
         When another page already holds this prefix that one stays the cached one.
         """
+        if len(tokens) != self.page_size:
+            raise AssertionError(f"a page of {len(tokens)} tokens published, not of {self.page_size}")
         if not self._prefix_cache:
             return ROOT
         key = (parent, tokens)

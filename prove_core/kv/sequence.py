@@ -1,5 +1,6 @@
 """One session's committed tokens and the KV that is cached for them. The invariant of trimming lives here."""
 
+from collections import Counter
 from collections.abc import Sequence as SequenceOf
 
 from prove_core.errors import SessionLost, StaleCommit
@@ -68,6 +69,14 @@ class Sequence:
         self.pages = [entry.page for entry in entries]
         self._chain = [entry.uid for entry in entries]
         self.cached = self.tokens[: len(entries) * self._pool.page_size]
+
+    def gain(self, given: Counter[int]) -> int:
+        """Pages that releasing this sequence too would make available, after those in `given`; adds its own to them."""
+        return self._pool.gain(self.pages, given)
+
+    def missing(self, length: int) -> int:
+        """Pages beyond its own and the available ones that `length` positions take."""
+        return self._pool.pages_for(length) - len(self.pages) - self._pool.available
 
     def reserve(self, length: int) -> bool:
         """Own pages for `length` positions; False, with nothing taken, when the pool has too few."""

@@ -104,10 +104,17 @@ class Channel(Connection):
         self.send(rid, message)
         return rid
 
+    @property
+    def waiting(self) -> int:
+        """Calls and completions under way."""
+        return len(self._pending)
+
     def submit(self, request: CallRequest) -> asyncio.Future[CallResult]:
         """Send one call now. The future holds its answer, the engine's error, or `ChannelClosed`."""
         waiter = _Unary(request.commit.session, self._loop)
-        self._start(waiter, request)
+        rid = self._start(waiter, request)
+        # a caller who gives up releases the session, and a released session answers nothing
+        waiter.future.add_done_callback(lambda _: self._pending.pop(rid, None))
         return waiter.future
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Step | Finished]:

@@ -118,8 +118,17 @@ def decode(frame: Frame) -> Message:
         return request
     if frame.kind in (FrameKind.PROPOSAL, FrameKind.READING, FrameKind.DRAFTED):
         return CallResult(*body)
+    if isinstance(body, GenerateRequest):
+        _check_generate(body)
     message: Message = body
     return message
+
+
+def _check_generate(request: GenerateRequest) -> None:
+    limits, params = request.limits, request.params
+    sizes = (limits.max_tokens, params.block_size, params.draft_length)
+    if min(sizes) < 1 or limits.min_tokens < 0 or min((*request.prompt, *limits.stop_ids), default=0) < 0:
+        raise MalformedFrame("generate frame with a negative id, or a limit or size below 1")
 
 
 def _check(request: CallRequest) -> None:

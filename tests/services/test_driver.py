@@ -180,3 +180,46 @@ def test_cycle_timings_cover_every_cycle() -> None:
             await pool.close()
 
     run_in_loop(run())
+
+
+def test_a_caller_who_stops_early_leaves_nothing_waiting() -> None:
+    """A stop string ends the completion while the next call is under way."""
+
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            pool = ChannelPool()
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            for index in range(10):
+                sessions = {role: ReplicaSession(f"s{index}", lessor, pool) for role, lessor in lessors.items()}
+                async with contextlib.aclosing(complete(_request(Mode.PROVE, 100), sessions)) as events:
+                    async for _ in events:
+                        break
+                for session in sessions.values():
+                    session.close()
+            assert await proposer.idle()
+            assert await verifier.idle()
+            channels = [await pool.get(replica.endpoint) for replica in (proposer, verifier)]
+            assert [channel.waiting for channel in channels] == [0, 0]
+            await pool.close()
+
+    run_in_loop(run())
+
+
+def test_a_lease_that_ends_between_calls_is_taken_again() -> None:
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            ended: list[Role] = []
+
+            def disturb(count: int) -> None:
+                if count > 20 and not ended:
+                    for role in Role:
+                        ended.append(role)
+                        lessors[role].leases[0].end()
+                        lessors[role].leases[0].replica.server.release("s/1")
+
+            tokens, _ = await _run(_request(Mode.PROVE, 80), lessors, disturb)
+            assert tokens == continuation(PROMPT, 80)
+            assert [len(lessors[role].leases) for role in Role] == [2, 2]
+
+    run_in_loop(run())

@@ -178,3 +178,13 @@ def test_greedy_acceptance_compares_ids_not_probabilities() -> None:
     done = run(script, DecodingParams(Mode.LOSSLESS, block_size=8), Limits(16))
     assert done.tokens == target[:16]
     assert sum(step.accepted for step in done.steps) > 10
+
+
+def test_what_cannot_be_committed_is_not_computed() -> None:
+    """A block is read up to its first stop id, and never needs the last token of the budget."""
+    target = [1, 2, STOP, 4, 5, 6, 7, 8, 9]
+    for mode in (Mode.PROVE, Mode.LOSSLESS):
+        done = run(perfect(target), DecodingParams(mode, block_size=8, theta=0.1), Limits(50, frozenset({STOP})))
+        assert [r.call for r in done.requests] == [Propose(8), Verify((2, STOP))]
+    done = run(perfect(list(range(100, 120))), DecodingParams(Mode.LOSSLESS, block_size=8), Limits(5))
+    assert [r.call for r in done.requests] == [Propose(4), Verify((101, 102, 103))]
