@@ -125,15 +125,35 @@ class DecodingParams:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What part of a completion took: cycles begun, forward passes of each role, and seconds in them."""
+
+    cycles: int = 0
+    proposer_passes: int = 0
+    verifier_passes: int = 0
+    pass_seconds: float = 0.0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.cycles + other.cycles,
+            self.proposer_passes + other.proposer_passes,
+            self.verifier_passes + other.verifier_passes,
+            self.pass_seconds + other.pass_seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """Tokens committed by one decision of a cycle. `accepted` of the `drafted` candidates lead `tokens`.
 
     Candidates are the tokens that could have been rejected: a block's first token is the AR token and is none.
+    `cost` is what was spent since the step before.
     """
 
     tokens: TokenIds
     drafted: int = 0
     accepted: int = 0
+    cost: Cost = Cost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,19 +201,8 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PassCount:
-    """What one role spent on a completion: calls answered, forward passes, and seconds in them."""
-
-    calls: int = 0
-    passes: int = 0
-    pass_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a completion."""
+    """The end of a completion. `cost` is what came after its last step: each step carries its own."""
 
     reason: FinishReason
-    cycles: int
-    proposer: PassCount
-    verifier: PassCount
+    cost: Cost = Cost()

@@ -15,7 +15,6 @@ from prove_core.types import (
     FinishReason,
     GenerateRequest,
     Limits,
-    PassCount,
     Role,
     Step,
 )
@@ -135,12 +134,11 @@ class _CycleClock:
 async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncGenerator[Event]:
     """A completion that runs inside one replica; issued again for the rest when that replica is lost."""
     committed: list[int] = []
-    spent = Finished(FinishReason.LENGTH, 0, PassCount(), PassCount())
     losses = 0
     while losses < MAX_LOSSES_IN_A_ROW:
         rest = _remaining(request, committed)
         if rest.limits.max_tokens < 1:  # only the news of the end was lost
-            yield spent
+            yield Finished(FinishReason.LENGTH)
             return
         try:
             async with contextlib.aclosing(session.generate(rest)) as events:

@@ -8,7 +8,7 @@ verified is always `block = d_2..d_B`, read after a sequence that already ends w
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from prove_core.decoding.acceptance import confident_length, gated_length, match_length
@@ -16,6 +16,7 @@ from prove_core.decoding.limits import Budget
 from prove_core.types import (
     Answer,
     Call,
+    Cost,
     DecodingParams,
     Draft,
     Drafted,
@@ -37,14 +38,6 @@ class Request:
 
     role: Role
     call: Call
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Why a completion ended, and after how many cycles."""
-
-    reason: FinishReason
-    cycles: int
 
 
 Cycle = Generator[Request | Step, Answer | None, None]
@@ -118,23 +111,25 @@ CYCLES: dict[Mode, Callable[[DecodingParams, Budget], Cycle]] = {
 TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
 
 
-def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, Answer | None, Ending]:
-    """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole."""
+def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, Answer | None, FinishReason]:
+    """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole.
+
+    The first step of a cycle carries it in its cost.
+    """
     budget = Budget(limits)
-    cycles = 0
     while True:
-        cycles += 1
         cycle = CYCLES[params.mode](params, budget)
+        begun = Cost(cycles=1)
         answer: Answer | None = None
         while (item := _resume(cycle, answer)) is not None:
             if isinstance(item, Request):
                 answer = yield item
                 continue
-            step, reason = budget.take(item)
+            step, reason = budget.take(replace(item, cost=begun))
             yield step
             if reason is not None:
-                return Ending(reason, cycles)
-            answer = None
+                return reason
+            answer, begun = None, Cost()
 
 
 def _resume(cycle: Cycle, answer: Answer | None) -> Request | Step | None:

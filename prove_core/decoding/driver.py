@@ -5,16 +5,16 @@ The same driver serves the engine thread (one model) and the Router (two): they 
 
 from dataclasses import dataclass, replace
 
-from prove_core.decoding.cycle import Ending, Request, decode
+from prove_core.decoding.cycle import Request, decode
 from prove_core.types import (
     CallRequest,
     CallResult,
     Commit,
+    Cost,
     DecodingParams,
     Finished,
     Floor,
     Limits,
-    PassCount,
     Role,
     Step,
     TokenIds,
@@ -57,26 +57,32 @@ class CompletionDriver:
         self.ledger = Ledger(session, prompt)
         self._floor = _floor(len(prompt), limits)
         self._cycles = decode(params, limits)
-        self._counts = dict.fromkeys(Role, PassCount())
+        self._spent = Cost()
         self._waiting: Request | None = None
 
     def advance(self, result: CallResult | None = None) -> tuple[list[Step], Pending | Finished]:
         """Feed the result of the pending call (None at the start); the steps it led to, and what comes next."""
         if result is not None and self._waiting is not None:
-            self._count(self._waiting.role, result)
+            self._spent += _cost(self._waiting.role, result)
         answer = None if result is None else result.answer
         steps: list[Step] = []
         try:
             item = self._cycles.send(answer)
             while isinstance(item, Step):
-                if item.tokens or item.drafted:
-                    steps.append(item)
-                    self.ledger.tokens += item.tokens
+                self._take(item, steps)
                 item = self._cycles.send(None)
         except StopIteration as end:
-            return steps, self._finished(end.value)
+            return steps, Finished(end.value, self._spent)
         self._waiting = item
         return steps, self._pending(item)
+
+    def _take(self, step: Step, steps: list[Step]) -> None:
+        """Commit a step. One without tokens or candidates is nobody's news; what it cost goes to the next."""
+        self._spent += step.cost
+        if step.tokens or step.drafted:
+            steps.append(replace(step, cost=self._spent))
+            self.ledger.tokens += step.tokens
+            self._spent = Cost()
 
     def reopen(self) -> Pending:
         """The pending call again, for a replica that does not hold the session."""
@@ -88,17 +94,11 @@ class CompletionDriver:
     def _pending(self, request: Request) -> Pending:
         return Pending(request.role, CallRequest(self.ledger.commit(request.role), request.call, self._floor))
 
-    def _count(self, role: Role, result: CallResult) -> None:
-        count = self._counts[role]
-        self._counts[role] = replace(
-            count,
-            calls=count.calls + 1,
-            passes=count.passes + result.passes,
-            pass_seconds=count.pass_seconds + result.pass_seconds,
-        )
 
-    def _finished(self, ending: Ending) -> Finished:
-        return Finished(ending.reason, ending.cycles, self._counts[Role.PROPOSER], self._counts[Role.VERIFIER])
+def _cost(role: Role, result: CallResult) -> Cost:
+    if role is Role.PROPOSER:
+        return Cost(proposer_passes=result.passes, pass_seconds=result.pass_seconds)
+    return Cost(verifier_passes=result.passes, pass_seconds=result.pass_seconds)
 
 
 def _floor(prompt_length: int, limits: Limits) -> Floor | None:

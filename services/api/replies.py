@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from prove_core.statistics import CompletionStatistics
-from prove_core.types import FinishReason, Mode
+from prove_core.types import Cost, FinishReason, Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Usage(BaseModel):
 
 
 class Passes(BaseModel):
-    """Forward passes by role, prefill included (not after a stop string cut the completion short)."""
+    """Forward passes by role, prefill included."""
 
     proposer: int
     verifier: int
@@ -64,7 +64,7 @@ class SpeculativeDecoding(BaseModel):
     committed_tokens: int = Field(description="Tokens of the reply; equals usage.completion_tokens.")
     tokens_per_cycle: float = Field(description="committed_tokens / cycles.")
     passes: Passes
-    pass_seconds: float | None = Field(description="Time in forward passes, if the models reported it.")
+    pass_seconds: float = Field(description="Time in forward passes of both roles.")
     first_token_seconds: float | None = Field(description="From the request's arrival to its first token.")
     total_seconds: float = Field(description="From the request's arrival to its last token.")
 
@@ -77,26 +77,22 @@ class SpeculativeDecoding(BaseModel):
         first_token_seconds: float | None = None,
     ) -> "SpeculativeDecoding":
         """The report on the choices (at least one) of a reply."""
-        cycles = sum(choice.cycles for choice in choices)
+        cost = sum((choice.cost for choice in choices), Cost())
         draft_tokens = sum(choice.draft_tokens for choice in choices)
         accepted = sum(choice.accepted_tokens for choice in choices)
         committed = sum(choice.committed_tokens for choice in choices)
-        seconds = [choice.pass_seconds for choice in choices]
         return cls(
             mode=choices[0].mode,
-            cycles=cycles,
+            cycles=cost.cycles,
             drafts=sum(choice.drafts for choice in choices),
             draft_tokens=draft_tokens,
             accepted_tokens=accepted,
             accepted_per_position=_sum_positions([choice.accepted_per_position for choice in choices]),
             acceptance_rate=accepted / draft_tokens if draft_tokens else 0.0,
             committed_tokens=committed,
-            tokens_per_cycle=committed / cycles if cycles else 0.0,
-            passes=Passes(
-                proposer=sum(choice.proposer_passes for choice in choices),
-                verifier=sum(choice.verifier_passes for choice in choices),
-            ),
-            pass_seconds=None if None in seconds else sum(second for second in seconds if second is not None),
+            tokens_per_cycle=committed / cost.cycles if cost.cycles else 0.0,
+            passes=Passes(proposer=cost.proposer_passes, verifier=cost.verifier_passes),
+            pass_seconds=cost.pass_seconds,
             first_token_seconds=first_token_seconds,
             total_seconds=total_seconds,
         )

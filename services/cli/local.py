@@ -32,13 +32,13 @@ class LocalRun:
     def summary(self, seconds: float) -> Table:
         """What decoding did, as a table of two columns."""
         counts = self.statistics
-        cycles = max(counts.cycles, 1)
+        cost = counts.cost
         table = Table(box=None, show_header=False, pad_edge=False, style="dim")
         rows = {
             "mode": counts.mode.value,
             "tokens": f"{counts.committed_tokens} in {seconds:.2f} s ({counts.committed_tokens / seconds:.1f}/s)",
-            "cycles": f"{counts.cycles} ({counts.committed_tokens / cycles:.2f} tokens per cycle)",
-            "passes": f"proposer {counts.proposer_passes}, verifier {counts.verifier_passes}",
+            "cycles": f"{cost.cycles} ({counts.committed_tokens / max(cost.cycles, 1):.2f} tokens per cycle)",
+            "passes": f"proposer {cost.proposer_passes}, verifier {cost.verifier_passes}",
         }
         if counts.draft_tokens:
             rate = counts.accepted_tokens / counts.draft_tokens

@@ -5,10 +5,13 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prove_core.decoding.cycle import Ending, Request, decode
+from prove_core.decoding.cycle import Request
+from prove_core.decoding.driver import CompletionDriver, Pending
 from prove_core.statistics import CompletionStatistics
 from prove_core.types import (
     Answer,
+    CallResult,
+    Cost,
     DecodingParams,
     Draft,
     Drafted,
@@ -16,10 +19,10 @@ from prove_core.types import (
     FinishReason,
     Limits,
     Mode,
-    PassCount,
     Proposal,
     Propose,
     Reading,
+    Role,
     Step,
     Verify,
 )
@@ -27,51 +30,50 @@ from prove_core.types import (
 
 def test_counts() -> None:
     statistics = CompletionStatistics(Mode.PROVE)
-    for step in (Step((1,)), Step((2, 3), drafted=3, accepted=2), Step((4,)), Step((), drafted=2, accepted=0)):
+    first, second = Cost(1, 1, 0, 0.5), Cost(0, 0, 1, 0.25)
+    steps = (Step((1,), cost=first), Step((2, 3), 3, 2, second), Step((4,), cost=first), Step((), 2, 0, second))
+    for step in steps:
         statistics.add(step)
-    assert statistics.cycles == 2
+    statistics.ended(Finished(FinishReason.STOP, Cost(1, 1)))
     assert statistics.drafts == 2
     assert (statistics.draft_tokens, statistics.accepted_tokens) == (5, 2)
     assert statistics.accepted_per_position == [1, 1, 0]
     assert statistics.committed_tokens == 4
-    assert (statistics.proposer_passes, statistics.verifier_passes, statistics.pass_seconds) == (2, 2, None)
-
-
-def test_the_models_report_goes_before_the_estimate() -> None:
-    statistics = CompletionStatistics(Mode.AR)
-    statistics.add(Step((1,)))
-    statistics.ended(Finished(FinishReason.STOP, 2, PassCount(1, 3, 0.5), PassCount(0, 0, 0.25)))
-    assert statistics.cycles == 2
-    assert (statistics.proposer_passes, statistics.verifier_passes, statistics.pass_seconds) == (3, 0, 0.75)
+    assert statistics.cost == Cost(3, 3, 2, 1.5)
 
 
 @given(
     mode=st.sampled_from(Mode),
     block_size=st.integers(1, 6),
     max_tokens=st.integers(1, 20),
+    stop_ids=st.frozensets(st.integers(0, 7), max_size=2),
     random=st.randoms(use_true_random=False),
 )
-def test_cycles_and_passes_agree_with_the_decoder(mode: Mode, block_size: int, max_tokens: int, random: Random) -> None:
-    """Counted from the steps alone, as after a stop string, they equal what really happened."""
+def test_steps_and_end_carry_all_that_was_spent(
+    mode: Mode, block_size: int, max_tokens: int, stop_ids: frozenset[int], random: Random
+) -> None:
     params = DecodingParams(mode=mode, block_size=block_size, draft_length=block_size, theta=0.5, tau=0.5)
-    cycle = decode(params, Limits(max_tokens))
+    driver = CompletionDriver("s", (1,), params, Limits(max_tokens, stop_ids))
     statistics = CompletionStatistics(mode)
-    passes = {"proposer": 0, "verifier": 0}
-    answer: Answer | None = None
-    try:
-        while True:
-            item = cycle.send(answer)
-            answer = None
-            if isinstance(item, Step):
-                statistics.add(item)
-            else:
-                passes[item.role] += item.call.length if isinstance(item.call, Draft) else 1
-                answer = _answer(item, random)
-    except StopIteration as end:
-        ending: Ending = end.value
-    assert statistics.cycles == ending.cycles
-    assert statistics.proposer_passes == passes["proposer"]
-    assert statistics.verifier_passes == passes["verifier"]
+    spent = {Role.PROPOSER: 0, Role.VERIFIER: 0}
+    result = None
+    while True:
+        steps, following = driver.advance(result)
+        for step in steps:
+            statistics.add(step)
+        if not isinstance(following, Pending):
+            statistics.ended(following)
+            break
+        passes = random.randint(1, 3)
+        spent[following.role] += passes
+        result = CallResult(
+            _answer(Request(following.role, following.request.call), random), passes, 0.25 * passes, 0.0
+        )
+    cost = statistics.cost
+    assert (cost.proposer_passes, cost.verifier_passes) == (spent[Role.PROPOSER], spent[Role.VERIFIER])
+    assert cost.pass_seconds == 0.25 * sum(spent.values())
+    assert 1 <= cost.cycles <= sum(spent.values())
+    assert statistics.committed_tokens == len(driver.ledger.tokens) - 1
 
 
 def _answer(request: Request, random: Random) -> Answer:

@@ -10,6 +10,7 @@ from prove_core.types import (
     CallRequest,
     CallResult,
     Commit,
+    Cost,
     DecodingParams,
     Draft,
     Drafted,
@@ -20,7 +21,6 @@ from prove_core.types import (
     GenerateRequest,
     Limits,
     Mode,
-    PassCount,
     Proposal,
     Propose,
     Reading,
@@ -43,8 +43,8 @@ MESSAGES: list[Message] = [
     CallResult(Proposal((1, 2), (0.5, 0.25)), 1, 0.5, 0.25),
     CallResult(Reading((1, 2, 3), (0.5, 0.25)), 2, 0.5, 0.25),
     CallResult(Drafted((1, 2)), 2, 0.5, 0.25),
-    Step((1, 2, 3), 4, 2),
-    Finished(FinishReason.STOP, 7, PassCount(1, 2, 0.5), PassCount()),
+    Step((1, 2, 3), 4, 2, Cost(1, 2, 3, 0.5)),
+    Finished(FinishReason.STOP, Cost(1, 2, 0, 0.5)),
     failure(errors.RequestError("no", "max_tokens")),
 ]
 

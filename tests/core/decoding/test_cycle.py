@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prove_core.decoding.cycle import Ending, Request, decode
+from prove_core.decoding.cycle import Request, decode
 from prove_core.types import (
     Answer,
     DecodingParams,
@@ -56,7 +56,11 @@ class Run:
     tokens: list[int]
     steps: list[Step]
     requests: list[Request]
-    ending: Ending
+    reason: FinishReason
+
+    @property
+    def cycles(self) -> int:
+        return sum(step.cost.cycles for step in self.steps)
 
 
 def run(script: Script, params: DecodingParams, limits: Limits) -> Run:
@@ -93,9 +97,9 @@ TRUSTING = [DecodingParams(mode, tau=0.1, theta=0.1, block_size=8, draft_length=
 def test_cap_and_stop_in_one_commit(params: DecodingParams) -> None:
     limits = Limits(5, frozenset({STOP}))
     done = run(perfect([10, 11, STOP, 20, 21, 22]), params, limits)
-    assert (done.tokens, done.ending.reason) == ([10, 11], FinishReason.STOP)
+    assert (done.tokens, done.reason) == ([10, 11], FinishReason.STOP)
     done = run(perfect([10, 11, 12, 13, 14, STOP]), params, limits)
-    assert (done.tokens, done.ending.reason) == ([10, 11, 12, 13, 14], FinishReason.LENGTH)
+    assert (done.tokens, done.reason) == ([10, 11, 12, 13, 14], FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("params", TRUSTING, ids=lambda p: p.mode)
@@ -134,7 +138,7 @@ def test_exact_modes_reproduce_the_target(
     stopped = stop_at is not None and stop_at < cap
     expected = target[:stop_at] if stopped else target[:cap]
     assert done.tokens == expected
-    assert done.ending.reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
+    assert done.reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("block", [1, 2, 4, 8, 16])
@@ -155,14 +159,14 @@ def test_prove_takes_both_scalars_and_mars_only_confidence() -> None:
     assert done.tokens == target[:3]
     assert [request.role for request in done.requests] == [Role.PROPOSER, Role.VERIFIER]
     none = run(perfect(target), DecodingParams(Mode.PROVE, theta=0.45, block_size=8), Limits(3))
-    assert none.ending.cycles == 3  # 0.5 * 0.9 does not exceed 0.45: one token per cycle
+    assert none.cycles == 3  # 0.5 * 0.9 does not exceed 0.45: one token per cycle
     fooled = run(
         Script(target, lambda i: 77 if i == 3 else target[i]),
         DecodingParams(Mode.MARS, tau=0.4, block_size=8),
         Limits(5),
     )
     assert fooled.tokens[3] == 77
-    assert fooled.ending.cycles == 1
+    assert fooled.cycles == 1
 
 
 def test_greedy_acceptance_compares_ids_not_probabilities() -> None:

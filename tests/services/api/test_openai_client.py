@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from prove_core.errors import EngineStopped
 from prove_core.statistics import CompletionStatistics
-from prove_core.types import FinishReason, Mode, Step
+from prove_core.types import Cost, FinishReason, Mode, Step
 from services.api.body import read_json_body
 from services.api.errors import install, model_not_found
 from services.api.replies import ChatCompletion, Head, Metrics, SpeculativeDecoding, Usage
@@ -22,7 +22,7 @@ from services.api.streaming import Delta, Ended, Event, Summary, collect, starte
 async def reply(*, fails: bool) -> AsyncGenerator[Event, None]:
     statistics = CompletionStatistics(Mode.AR)
     for text in ("Hel", "lo"):
-        statistics.add(Step((1,)))
+        statistics.add(Step((1,), cost=Cost(1, 1)))
         yield Delta(0, text)
     if fails:
         raise EngineStopped("the engine has stopped")

@@ -14,17 +14,23 @@ from openai.types.chat import ChatCompletionChunk
 
 from prove_core.errors import PoolExhausted
 from prove_core.statistics import CompletionStatistics
-from prove_core.types import FinishReason, Mode, Step
+from prove_core.types import Cost, FinishReason, Mode, Step
 from services.api.replies import Head, Metrics, ModelCard, ModelList, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Summary, collect, started, stream
 
 
 def summary() -> Summary:
     first, second = CompletionStatistics(Mode.PROVE), CompletionStatistics(Mode.PROVE)
-    for step in (Step((1,)), Step((2, 3), drafted=3, accepted=2), Step((4,)), Step((), drafted=1)):
+    propose, verify = Cost(1, 1, 0, 0.5), Cost(0, 0, 1, 0.25)
+    for step in (
+        Step((1,), 0, 0, propose),
+        Step((2, 3), 3, 2, verify),
+        Step((4,), 0, 0, propose),
+        Step((), 1, 0, verify),
+    ):
         first.add(step)
-    second.add(Step((1,)))
-    second.add(Step((2,), drafted=4, accepted=1))
+    second.add(Step((1,), 0, 0, propose))
+    second.add(Step((2,), 4, 1, verify))
     report = SpeculativeDecoding.of([first, second], total_seconds=1.5, first_token_seconds=0.25)
     return Summary(Usage.of(7, 6), Metrics(speculative_decoding=report))
 
@@ -90,6 +96,7 @@ def test_usage_is_the_last_chunk_and_null_before() -> None:
     assert report["accepted_per_position"] == [2, 1, 0, 0]
     assert report["committed_tokens"] == 6
     assert report["passes"] == {"proposer": 3, "verifier": 3}
+    assert report["pass_seconds"] == 2.25
     assert ChatCompletionChunk.model_validate(last).usage is not None
 
 
