@@ -6,6 +6,7 @@ Built with numpy, a few microseconds a step where torch takes many more: this ru
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from prove_core.attention.base import Batch, lengths
 
 Indices = NDArray[np.int64]
 
+_MASK_STEP = 1024  # keys by which a kept mask grows
 _SMALLEST_KV_BUCKET = 256  # below this a padded key costs less than another round of operations
 
 
@@ -30,14 +32,9 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """`n` spans padded to `rows` queries and `length` keys each."""
+    """Spans padded to `rows` queries and `length` keys each."""
 
-    start: Indices
-    """First row of each span in the pass, `[n]`."""
-    count: Indices
-    """Rows of each span, `[n]`."""
-    seen: Indices
-    """Keys that each span's last row sees, `[n]`."""
+    spans: Sequence[Span]
     rows: int
     length: int
     slots: Indices
@@ -52,11 +49,12 @@ class Group:
     @property
     def size(self) -> int:
         """Spans in the group."""
-        return len(self.start)
+        return len(self.spans)
 
     def row_index(self) -> Indices:
         """The pass row behind each padded query, `[n, rows]`: padding repeats a span's last row."""
-        index: Indices = self.start[:, None] + np.minimum(np.arange(self.rows), self.count[:, None] - 1)
+        _, start, count, _ = np.array(self.spans).T[:, :, None]
+        index: Indices = start + np.minimum(np.arange(self.rows), count - 1)
         return index
 
     def keys(self, heads: int, tile: int) -> torch.Tensor:
@@ -84,8 +82,10 @@ class Group:
     def _build_mask(self, kv_heads: int, per_kv: int, window: int | None, dtype: torch.dtype) -> torch.Tensor | None:
         if self.whole and self.rows == 1 and (window is None or self.length <= window):
             return None
-        last = self.start + self.count - 1
-        query = (self.row_index() + (self.seen - 1 - last)[:, None])[..., None]
+        if self.whole and window is None:
+            return causal_tail(self.rows, per_kv, self.length, dtype, self.device)
+        _, start, count, seen = np.array(self.spans).T[:, :, None]
+        query = (self.row_index() + seen - start - count)[..., None]
         key = np.arange(self.length)
         hidden = key > query
         if window is not None:
@@ -122,16 +122,24 @@ def build_group(
     tables = [indices[ends[span.window] : ends[span.window + 1]][:width] for span in spans]
     pages = np.array([table + [scratch_page] * (width - len(table)) for table in tables])
     slots = pages[:, :, None] * page_size + np.arange(page_size)
-    _, start, count, seen = np.array(spans).T
-    return Group(
-        start=start,
-        count=count,
-        seen=seen,
-        rows=rows,
-        length=length,
-        slots=slots.reshape(len(spans), -1)[:, :length],
-        device=batch.slots.device,
-    )
+    return Group(spans, rows, length, slots.reshape(len(spans), -1)[:, :length], batch.slots.device)
+
+
+def causal_tail(rows: int, repeats: int, length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Mask `[1, repeats * rows, length]` of a window's `rows`, its last keys: only those last columns hide anything.
+
+    So masks of all lengths are the ends of one, kept per number of rows.
+    """
+    capacity = _MASK_STEP * -(-length // _MASK_STEP)
+    return _causal_tail(rows, repeats, capacity, dtype, device)[..., capacity - length :]
+
+
+@lru_cache(maxsize=64)
+def _causal_tail(rows: int, repeats: int, capacity: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    hidden = torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
+    mask = torch.zeros(rows, capacity, dtype=dtype, device=device)
+    mask[:, capacity - rows :].masked_fill_(hidden, -torch.inf)
+    return mask.repeat(repeats, 1)[None]
 
 
 def _bucket(size: int) -> int:

@@ -65,17 +65,21 @@ def pack(
     positions.extend([0] * padding)
     slots.extend([scratch_page * page_size] * padding)
 
-    def on_device(values: list[int]) -> torch.Tensor:
-        return torch.from_numpy(np.array(values, dtype=np.int64)).to(device, non_blocking=True)
-
-    def on_cpu(values: list[int]) -> torch.Tensor:
-        return torch.from_numpy(np.array(values, dtype=np.int32))
-
+    batch = _tensors((rows, pages, indices, last), np.int32, torch.device("cpu"))
+    row_wise = _tensors((ids, positions, placeholders, ordinals, logits, slots), np.int64, device)
     return Packed(
-        ids=on_device(ids)[None],
-        positions=on_device(positions)[None],
-        batch=Batch(on_cpu(rows), on_cpu(pages), on_cpu(indices), on_cpu(last), on_device(slots)),
-        placeholders=on_device(placeholders),
-        ordinals=on_device(ordinals),
-        logits=on_device(logits),
+        ids=row_wise[0][None],
+        positions=row_wise[1][None],
+        placeholders=row_wise[2],
+        ordinals=row_wise[3],
+        logits=row_wise[4],
+        batch=Batch(*batch, slots=row_wise[5]),
     )
+
+
+def _tensors(
+    lists: Sequence[list[int]], dtype: type[np.int64] | type[np.int32], device: torch.device
+) -> Sequence[torch.Tensor]:
+    """A tensor for each list, cut from one array: converting costs more than what is converted."""
+    joined = torch.from_numpy(np.array([value for values in lists for value in values], dtype=dtype))
+    return torch.split(joined.to(device, non_blocking=True), [len(values) for values in lists])
