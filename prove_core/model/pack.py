@@ -65,7 +65,9 @@ def pack(
     positions.extend([0] * padding)
     slots.extend([scratch_page * page_size] * padding)
 
-    batch = _tensors((rows, pages, indices, last), np.int32, torch.device("cpu"))
+    qo_indptr, kv_indptr, kv_indices, last_page_len = _tensors(
+        (rows, pages, indices, last), np.int32, torch.device("cpu")
+    )
     row_wise = _tensors((ids, positions, placeholders, ordinals, logits, slots), np.int64, device)
     return Packed(
         ids=row_wise[0][None],
@@ -73,7 +75,7 @@ def pack(
         placeholders=row_wise[2],
         ordinals=row_wise[3],
         logits=row_wise[4],
-        batch=Batch(*batch, slots=row_wise[5]),
+        batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, slots=row_wise[5]),
     )
 
 
