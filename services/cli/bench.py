@@ -51,3 +51,26 @@ def exactness(
         typer.echo(f"{name:28} {value:8.0f}")
     if json:
         report.write(json)
+
+
+@app.command()
+@one_line_errors
+def prefix(
+    data: Annotated[Path, typer.Option(help="JSONL with `question` or `prompt`.")],
+    json: Json = None,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts to use.")] = 200,
+    block_size: Annotated[list[int] | None, typer.Option(min=2, max=64, help="Repeat for several.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 160,
+    checkpoint: Annotated[str, typer.Option(help="The adapter's base.")] = "smollm2-135m-instruct",
+    adapter: Annotated[Path | None, typer.Option(help="Gated adapter; default: the built-in one.")] = None,
+) -> None:
+    """How many leading tokens of a proposed block equal the model's own greedy continuation (L)."""
+    from services.benchmarks.prefix import run  # noqa: PLC0415
+
+    report = run(data, limit, block_size or [8], max_tokens, checkpoint, adapter)
+    for name, value in report.figures.items():
+        typer.echo(f"{name:28} {value:8.3f}")
+    for name, curve in report.samples.items():
+        typer.echo(f"{name:28} {' '.join(f'{value:.2f}' for value in curve)}")
+    if json:
+        report.write(json)
