@@ -39,11 +39,14 @@ $(BIN)/python:
 
 # torch first and by itself: as a dependency pip would take the newest build, gigabytes of CUDA included
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV) (about 600 MB, once) ..."
+	@echo "installing into $(VENV) (about 600 MB, once)"
+	@echo "installing $(TORCH) (a minute or more) ..."
 	@$(BIN)/python -m pip install --quiet --no-compile $(TORCH)
+	@echo "installing prove and its other dependencies ..."
 	@$(BIN)/python -m pip install --quiet --no-compile --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing the tools for tests and checks ..."
 	@$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
 	@touch $@

@@ -31,7 +31,7 @@ def application(settings: Settings) -> Application:
     proposer = model_deployment(Role.PROPOSER, settings.proposer)
     verifier = None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier)
     ingress = serve.deployment(serve.ingress()(Router)).options(name="Router", **_options(settings.router))
-    return ingress.bind(settings.model_dump(mode="json"), proposer, verifier)
+    return ingress.bind(settings.model_dump(mode="json", exclude_unset=True), proposer, verifier)
 
 
 def model_deployment(role: Role, settings: ModelSettings) -> Application:

@@ -4,25 +4,23 @@ import contextlib
 import logging
 import math
 import os
-import socket
+import sys
 import time
 import urllib.request
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from prove_core.errors import ProveError
 from prove_core.model.progress import SILENT, Progress
+from services.address import LaunchError, free_port, reachable
 from services.preflight import read_checkpoints
 from services.settings import Settings
+
+__all__ = ["LaunchError", "Running", "launch"]
 
 OBJECT_STORE_BYTES = 100 << 20  # messages travel over channels; Ray's object store stays all but empty
 POLL_S = 0.2
 ANSWER_TIMEOUT_S = 30.0
-
-
-class LaunchError(ProveError):
-    """The application did not start; the message says which part and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +50,33 @@ class Running:
 
 def launch(settings: Settings, progress: Progress = SILENT) -> Running:
     """Start everything and return once it answers. Raises `LaunchError`, CheckpointError and the like, in one line."""
-    port = _free_port(settings.host, settings.port)
+    port = free_port(settings.host, settings.port)
     read_checkpoints(settings, progress)
-    running = Running(f"http://{_reachable(settings.host)}:{port}")
+    running = Running(f"http://{reachable(settings.host)}:{port}")
     progress.stage("starting Ray")
-    _start_ray(settings, port)
     try:
+        _start_ray(settings, port)
         _deploy(settings, progress)
         _await_answer(running.url)
     except BaseException:
-        running.stop()
+        _abandon()
         raise
     return running
+
+
+def _abandon() -> None:
+    """Undo a start wherever it failed or was interrupted. Nothing is served yet, so nothing is waited for."""
+    ray = sys.modules.get("ray")  # an interrupted import leaves none
+    if ray is None:
+        return
+    if ray.is_initialized() and "RAY_ADDRESS" in os.environ:
+        from ray import serve  # noqa: PLC0415
+
+        from services.app import APP_NAME  # noqa: PLC0415
+
+        with contextlib.suppress(Exception):  # without a controller there is no application
+            serve.delete(APP_NAME, _blocking=False)
+    ray.shutdown()
 
 
 def _start_ray(settings: Settings, port: int) -> None:
@@ -139,20 +152,3 @@ def _cpus(settings: Settings) -> int:
     """What the deployments ask for at least, so that a small machine still places them."""
     parts = [settings.router, settings.proposer, *([settings.verifier] if settings.verifier else [])]
     return math.ceil(sum(part.resources.num_cpus * part.replicas for part in parts))
-
-
-def _free_port(host: str, port: int) -> int:
-    """`port`, or any free one for 0. Raises `LaunchError` when it is taken."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, port))
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise LaunchError(f"cannot listen on {host}:{port}: {reason}; choose another host or port") from error
-        free: int = sock.getsockname()[1]
-        return free
-
-
-def _reachable(host: str) -> str:
-    return "127.0.0.1" if host in ("0.0.0.0", "::") else host

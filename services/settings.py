@@ -12,6 +12,8 @@ from services.yaml_config import SettingsError, explain, read_yaml, to_json
 __all__ = ["Settings", "SettingsError", "load_settings"]
 
 MAX_PORT = 65535
+CHECKPOINTS = {"proposer": "default-proposer", "verifier": "default-verifier"}  # of a role that names none
+CHECKPOINT_PATH = ("engine", "model", "checkpoint")
 
 
 class Autoscaling(Frozen):
@@ -109,9 +111,9 @@ class Settings(Frozen):
         default=None, min_length=1, description="Served name; default: the proposer's checkpoint."
     )
     router: RouterSettings = RouterSettings()
-    proposer: ModelSettings = ModelSettings(engine=_engine("default-proposer"))
+    proposer: ModelSettings = ModelSettings(engine=_engine(CHECKPOINTS["proposer"]))
     verifier: ModelSettings | None = Field(
-        default=ModelSettings(engine=_engine("default-verifier")),
+        default=ModelSettings(engine=_engine(CHECKPOINTS["verifier"])),
         description="null: no second model; modes `prove` and `speculative` are refused.",
     )
     decoding: Decoding = Decoding()
@@ -136,7 +138,24 @@ def load_settings(path: Path) -> Settings:
 
 def parse_settings(data: Any, origin: str) -> Settings:
     """Settings from plain data (no data: the defaults); `origin` names it in errors. Raises `SettingsError`."""
+    filled = _with_checkpoints({} if data is None else data)
     try:
-        return Settings.model_validate_json(to_json({} if data is None else data), strict=True)
+        return Settings.model_validate_json(to_json(filled), strict=True)
     except ValidationError as error:
         raise SettingsError(f"{origin}: {explain(error, Settings)}") from None
+
+
+def _with_checkpoints(data: Any) -> Any:
+    """The data with the default checkpoint in each role that is described without one."""
+    if not isinstance(data, dict):
+        return data
+    described = {role: checkpoint for role, checkpoint in CHECKPOINTS.items() if role in data}
+    return data | {role: _filled(data[role], CHECKPOINT_PATH, name) for role, name in described.items()}
+
+
+def _filled(part: Any, path: tuple[str, ...], value: str) -> Any:
+    """`part` with `value` at `path` unless there is one; what is not a mapping is left for validation to refuse."""
+    if not isinstance(part, dict):
+        return part
+    key, *rest = path
+    return {key: value, **part} if not rest else part | {key: _filled(part.get(key, {}), tuple(rest), value)}

@@ -47,8 +47,8 @@ def to_json(data: Any) -> str:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first complaint in one line, and how many more there are."""
-    first, more = error.errors()[0], error.error_count() - 1
+    """The first complaint in one line, and the keys of the others."""
+    first, *others = error.errors()
     loc = [str(part) for part in first["loc"]]
     key = ".".join(loc)
     match first["type"]:
@@ -63,7 +63,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case _:
             message = f"{_lower(first['msg'])}, got {first['input']!r}"
     text = f"{key}: {message}" if key else message
-    return f"{text} (and {more} more)" if more > 0 else text
+    more = dict.fromkeys(".".join(map(str, other["loc"])) for other in others if other["loc"] != first["loc"])
+    return f"{text} (and {len(more)} more: {', '.join(more)})" if more else text
 
 
 def _lower(message: str) -> str:

@@ -16,6 +16,7 @@ from services.channel.errors import ReplicaUnavailable
 log = logging.getLogger(__name__)
 
 INVALID = "invalid_request_error"
+INVALID_VALUE = "invalid_value"  # the code of a field that is known and has a wrong value
 LONGEST_MESSAGE = 1000
 UNAVAILABLE_RETRY_S = 2
 
@@ -88,7 +89,7 @@ def from_validation(error: ValidationError | RequestValidationError) -> ApiError
     if own:
         return ApiError(400, f"{param} {context['predicate']}", param=param, code=kind)
     message = first["msg"].replace("Tuple", "List").replace(" after validation", "")
-    return ApiError(400, f"{param}: {message}", param=param, code="invalid_value")
+    return ApiError(400, f"{param}: {message}", param=param, code=INVALID_VALUE)
 
 
 def to_api_error(error: BaseException) -> ApiError:
@@ -111,7 +112,7 @@ def to_api_error(error: BaseException) -> ApiError:
 def _from_request(error: RequestError | PoolExhausted) -> ApiError:
     if isinstance(error, PoolExhausted):  # no retry helps: the request is larger than the whole pool
         return ApiError(400, str(error), param="messages", code="cache_too_small")
-    code = "context_length_exceeded" if isinstance(error, ContextLengthExceeded) else None
+    code = "context_length_exceeded" if isinstance(error, ContextLengthExceeded) else INVALID_VALUE
     return ApiError(400, str(error), param=error.param, code=code)
 
 
@@ -135,10 +136,14 @@ async def _handle(request: Request, error: Exception) -> JSONResponse:
 async def _handle_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     shown = ApiError(error.status_code, str(error.detail))
-    if error.status_code in (404, 405):
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        message = f"Method {request.method} is not allowed for {request.url.path}; allowed: {allowed}"
+        shown = ApiError(405, message, code="method_not_allowed")
+    elif error.status_code == 404:
         unknown = f"Unknown request URL: {request.method} {request.url.path}"
         hint = "POST /v1/chat/completions and GET /v1/models are served"
-        shown = ApiError(error.status_code, f"{unknown}; {hint}", code="unknown_url")
+        shown = ApiError(404, f"{unknown}; {hint}", code="unknown_url")
     return JSONResponse(shown.body(), shown.status, headers=error.headers)
 
 

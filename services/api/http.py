@@ -18,6 +18,7 @@ from services.api.streaming import collect, started, stream
 from services.completions import ChatService
 
 T = TypeVar("T")
+READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it but logs and metrics
 
 
@@ -27,15 +28,15 @@ def create_app(service: ChatService) -> FastAPI:
     errors.install(app)
     card = ModelCard(id=service.settings.served_name, created=int(time.time()))
 
-    @app.get("/health")
+    @app.api_route("/health", methods=READ)
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/v1/models")
+    @app.api_route("/v1/models", methods=READ)
     async def models() -> ModelList:
         return ModelList(data=[card])
 
-    @app.get("/v1/models/{name:path}")
+    @app.api_route("/v1/models/{name:path}", methods=READ)
     async def model(name: str) -> ModelCard:
         if name != card.id:
             raise errors.model_not_found(name)

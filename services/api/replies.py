@@ -62,7 +62,9 @@ class SpeculativeDecoding(BaseModel):
     accepted_per_position: list[int] = Field(description="Item i: drafts whose candidate i was accepted.")
     acceptance_rate: float = Field(description="accepted_tokens / draft_tokens; 0 without drafts.")
     committed_tokens: int = Field(description="Tokens of the reply; equals usage.completion_tokens.")
-    tokens_per_cycle: float = Field(description="committed_tokens / cycles.")
+    tokens_per_cycle: float = Field(
+        description="committed_tokens / cycles; a last cycle that yielded only the end token counts as a cycle."
+    )
     passes: Passes
     pass_seconds: float = Field(description="Time in forward passes of both roles.")
     first_token_seconds: float | None = Field(description="From the request's arrival to its first token.")

@@ -64,6 +64,8 @@ class StreamOptions(Strict):
 def _as_list(stop: object) -> object:
     if stop == "":
         raise invalid("must not be an empty string")
+    if not isinstance(stop, str | list | None):
+        raise invalid("must be a string or an array of strings")
     return [stop] if isinstance(stop, str) else stop
 
 

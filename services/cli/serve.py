@@ -1,20 +1,15 @@
 """`prove serve`: the whole application on this machine, or on the cluster that RAY_ADDRESS names."""
 
-import signal
-import threading
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from services.cli.errors import STDERR, one_line_errors
+from services.address import free_port
+from services.cli.apart import run_apart
+from services.cli.errors import one_line_errors
 from services.settings import Settings, load_settings
-
-CURL = """\
-curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{
-  "model": "{model}", "stream": true, "max_tokens": 64,
-  "messages": [{{"role": "user", "content": "Why is the sky blue?"}}],
-  "decoding": {{"mode": "lossless"}}}}'"""
 
 
 @one_line_errors
@@ -26,22 +21,6 @@ def serve(
     settings = load_settings(config) if config else Settings()
     if port is not None:
         settings = settings.model_copy(update={"port": port})
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    _serve(settings, stop)
-
-
-def _serve(settings: Settings, stop: threading.Event) -> None:
-    from services.cli.progress import reporting  # noqa: PLC0415  rich and ray are slow to import
-    from services.launch import launch  # noqa: PLC0415
-
-    with reporting(enabled=True) as progress:
-        running = launch(settings, progress)
-    with running:
-        STDERR.print(f"\n[bold]{running.url}[/bold] serves [bold]{settings.served_name}[/bold]. Try:\n")
-        typer.echo(CURL.format(url=running.url, model=settings.served_name))
-        STDERR.print("\nCtrl-C stops it.", style="dim")
-        while not stop.wait(1.0):
-            pass
-        STDERR.print("stopping ...", style="dim")
+    free_port(settings.host, settings.port)
+    command = [sys.executable, "-m", "services.cli.server", settings.model_dump_json(exclude_unset=True)]
+    raise typer.Exit(run_apart(command))

@@ -84,7 +84,8 @@ decoding: {mode: lossless, theta: 1}
             "verifier: {engine: {model: {checkpoint: a}, x: 4}}",
             "verifier.engine.x: unknown key; allowed: model, cache, scheduler",
         ),
-        ("proposer: {replicas: 2}", "proposer.engine: required"),
+        ("proposer: {engine: 7}", "proposer.engine: must be a mapping with keys among model, cache"),
+        ("verifier: {engine: {model: null}}", "verifier.engine.model: must be a mapping with keys among checkpoint"),
         ("proposer: 7", "proposer: must be a mapping with keys among replicas"),
         ("[1, 2]", "must be a mapping with keys among host, port"),
         ('port: "8000"', "port: input should be a valid integer, got '8000'"),
@@ -110,8 +111,33 @@ def test_errors_name_the_key_and_what_is_allowed(tmp_path: Path, text: str, expe
     assert _error(tmp_path, text).startswith(expected)
 
 
-def test_further_errors_are_counted(tmp_path: Path) -> None:
-    assert _error(tmp_path, "prot: 1\nhots: 2").endswith("(and 1 more)")
+def test_further_errors_are_named(tmp_path: Path) -> None:
+    text = "prot: 1\nhots: 2\ndecoding: {theta: 2}"
+    assert _error(tmp_path, text).endswith(" (and 2 more: prot, hots)")
+
+
+@pytest.mark.parametrize("role", ["proposer", "verifier"])
+@pytest.mark.parametrize("part", ["{engine: {model: {deterministic: true}}}", "{replicas: 2}", "{engine: {cache: {}}}"])
+def test_a_role_that_names_no_checkpoint_has_its_default(tmp_path: Path, role: str, part: str) -> None:
+    settings = load_settings(_write(tmp_path, f"{role}: {part}"))
+    defaults = Settings()
+    for loaded, default in ((settings.proposer, defaults.proposer), (settings.verifier, defaults.verifier)):
+        assert loaded is not None
+        assert default is not None
+        assert loaded.engine.model.checkpoint == default.engine.model.checkpoint
+
+
+def test_a_named_checkpoint_stays(tmp_path: Path) -> None:
+    settings = load_settings(_write(tmp_path, "proposer: {engine: {model: {checkpoint: mine}}}\nverifier: null"))
+    assert settings.proposer.engine.model.checkpoint == "mine"
+    assert settings.verifier is None
+
+
+@pytest.mark.parametrize("text", ["", "port: 1", "proposer: {autoscaling: {min: 1, max: 4}}\nverifier: null"])
+def test_settings_reach_other_processes_whole(tmp_path: Path, text: str) -> None:
+    settings = load_settings(_write(tmp_path, text))
+    assert Settings.model_validate_json(settings.model_dump_json(exclude_unset=True)) == settings
+    assert Settings.model_validate(settings.model_dump(mode="json", exclude_unset=True)) == settings
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def client() -> Iterator[TestClient]:
 @pytest.mark.parametrize(
     ("name", "status", "type", "param", "code"),
     [
-        ("request", 400, "invalid_request_error", "field", None),
+        ("request", 400, "invalid_request_error", "field", "invalid_value"),
         ("context", 400, "invalid_request_error", "max_tokens", "context_length_exceeded"),
         ("pool", 400, "invalid_request_error", "messages", "cache_too_small"),
         ("engine", 503, "server_error", None, "unavailable"),
@@ -100,6 +100,14 @@ def test_unknown_routes(client: TestClient, method: str, path: str, status: int)
     assert response.json()["error"]["type"] == "invalid_request_error"
     assert path in response.json()["error"]["message"]
     assert ("allow" in response.headers) == (status == 405)
+
+
+def test_a_wrong_method_names_the_right_ones(client: TestClient) -> None:
+    response = client.delete("/echo")
+    error = response.json()["error"]
+    assert error["message"] == "Method DELETE is not allowed for /echo; allowed: POST"
+    assert error["code"] == "method_not_allowed"
+    assert response.headers["allow"] == "POST"
 
 
 def test_frameworks_own_validation(client: TestClient) -> None:

@@ -145,6 +145,21 @@ def test_models_health_and_unknown_names() -> None:
             _error(await server.client.get("/v1/chat/completions"), 405)
             error = _error(await server.ask(stop_token_ids=[10**6]), 400)
             assert error["param"] == "stop_token_ids"
+            assert error["code"] == "invalid_value"
+
+    run_in_loop(run())
+
+
+def test_head_is_get_without_the_body() -> None:
+    async def run() -> None:
+        async with toy_server() as server:
+            for path in ("/health", "/v1/models", "/v1/models/toy"):
+                head, get = await server.client.head(path), await server.client.get(path)
+                assert (head.status_code, head.content) == (200, b"")
+                assert head.headers["content-length"] == get.headers["content-length"] == str(len(get.content))
+            assert (await server.client.head("/v1/models/other")).status_code == 404
+            refused = await server.client.post("/v1/models", json={})
+            assert _error(refused, 405)["message"].endswith("allowed: GET, HEAD")
 
     run_in_loop(run())
 

@@ -135,6 +135,11 @@ def test_unsupported_features_say_so(name: str) -> None:
     assert error["code"] == "unsupported_parameter"
 
 
+@pytest.mark.parametrize("stop", [5, {}, True])
+def test_stop_says_what_it_takes(stop: object) -> None:
+    assert refusal(stop=stop)["message"] == "stop must be a string or an array of strings"
+
+
 def test_an_unknown_field_in_openais_words() -> None:
     error = refusal(foo=1)
     assert error["message"] == "Unrecognized request argument supplied: foo"
