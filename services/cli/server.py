@@ -43,7 +43,8 @@ class Stop:
     def _until_closed(self) -> None:
         while os.read(0, 1024):
             pass
-        STDERR.print("stopping ...", style="dim")
+        requests = " running requests have a few seconds to end; Ctrl-C again stops at once" if self.serving else ""
+        STDERR.print(f"stopping ...{requests}", style="dim")
         self._wished.set()
         if not self.serving:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
