@@ -37,12 +37,13 @@ class Stock:
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A name that a user may give as `checkpoint`. `download` is what the first use fetches, in bytes."""
+    """A name that a user may give as `checkpoint`: a stock model and, if set, the folder of an adapter on top of it."""
 
     name: str
     description: str
     license: str
     stock: Stock
+    adapter: Path | None = None
 
     @property
     def download(self) -> int:
@@ -71,10 +72,18 @@ _SMOLLM2 = Stock(
     placeholder="<reponame>",
 )
 
+_BLOCK_ADAPTER = Path(__file__).parent.parent / "adapters" / "smollm2-135m-block8"
+
 BUILTINS = {
     builtin.name: builtin
     for builtin in (
-        Builtin("default-proposer", "SmolLM2-135M-Instruct, untrained placeholder", "Apache-2.0", _SMOLLM2),
+        Builtin(
+            "default-proposer",
+            "SmolLM2-135M-Instruct with a gated block adapter: its AR output is the stock model's",
+            "Apache-2.0",
+            _SMOLLM2,
+            _BLOCK_ADAPTER,
+        ),
         Builtin("default-verifier", "SmolLM2-135M-Instruct", "Apache-2.0", _SMOLLM2),
         Builtin("smollm2-135m-instruct", "SmolLM2-135M-Instruct, stock model", "Apache-2.0", _SMOLLM2),
     )

@@ -54,10 +54,11 @@ def read_info(config: ModelConfig, progress: Progress = SILENT) -> CheckpointInf
 
 
 def find_adapter(config: ModelConfig, source: Source) -> AdapterFolder | None:
-    """The configured adapter's description, if it was made for this checkpoint. Raises CheckpointError."""
-    if config.adapter is None:
+    """The configured adapter, else the checkpoint's own, if it was made for this checkpoint. Raises CheckpointError."""
+    path = config.adapter or source.adapter
+    if path is None:
         return None
-    adapter = read_adapter(config.adapter)
+    adapter = read_adapter(path)
     check_base(adapter, source)
     return adapter
 

@@ -21,11 +21,15 @@ _SAME_AS = {"a2d-qwen2": "qwen2"}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a checkpoint's files are. `location` is a local folder or a hub id; `stock` is set for built-in ones."""
+    """Where a checkpoint's files are. `location` is a local folder or a hub id; `stock` is set for built-in ones.
+
+    `adapter` is the folder of the adapter that belongs to it, if any.
+    """
 
     name: str
     location: str
     stock: Stock | None
+    adapter: str | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -60,7 +64,8 @@ def resolve(name: str, progress: Progress) -> Source:
     """Find a built-in checkpoint (fetching it on first use), a folder, or else take `name` for a hub id."""
     if name in BUILTINS:
         builtin = BUILTINS[name]
-        return Source(name, str(fetch(builtin, progress)), builtin.stock)
+        adapter = None if builtin.adapter is None else str(builtin.adapter)
+        return Source(name, str(fetch(builtin, progress)), builtin.stock, adapter)
     folder = Path(name).expanduser()
     if folder.is_dir():
         _check_folder(folder)
