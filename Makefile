@@ -41,12 +41,12 @@ $(BIN)/python:
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (about 600 MB, once)"
 	@echo "installing $(TORCH) (a minute or more) ..."
-	@$(BIN)/python -m pip install --quiet --no-compile $(TORCH)
+	@$(BIN)/python -m pip install --quiet $(TORCH)
 	@echo "installing prove and its other dependencies ..."
-	@$(BIN)/python -m pip install --quiet --no-compile --editable .
+	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing the tools for tests and checks ..."
-	@$(BIN)/python -m pip install --quiet --no-compile --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@

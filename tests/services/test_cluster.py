@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import pytest
 from ray import serve
 
 from prove_core.engine.engine import EngineStats
+from prove_core.evaluation.prompts import read_prompts
 from services.app import APP_NAME
 from services.launch import Running, launch
 from services.settings import parse_settings
@@ -22,7 +24,8 @@ from services.settings import parse_settings
 pytestmark = [pytest.mark.cluster, pytest.mark.model, pytest.mark.timeout(600)]
 
 MODEL = "default-proposer"
-QUESTIONS = [
+GSM8K = Path(__file__).parents[3] / "shared" / "data" / "gsm8k_test.jsonl"
+LIKE_GSM8K = [
     "A baker fills 6 trays with 8 rolls each and sells 29 rolls. How many rolls are left?",
     "Tom reads 14 pages a day. How many pages does he read in 3 weeks?",
     "A ticket costs 7 dollars. Ana buys 5 tickets and pays with 50 dollars. How much change does she get?",
@@ -34,6 +37,7 @@ QUESTIONS = [
     "A rope of 45 m is cut into pieces of 9 m. How many cuts are needed?",
     "Eggs come in boxes of 12. How many boxes are needed for 100 eggs?",
 ]
+QUESTIONS = read_prompts(GSM8K, 10) if GSM8K.exists() else LIKE_GSM8K
 TOKENS = 24
 
 
