@@ -1,12 +1,11 @@
 """Is lossless decoding exact? Compares its ids with those of plain AR decoding in the same engine, prompt by prompt."""
 
-import queue
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prove_core.engine.engine import Engine
-from prove_core.errors import ProveError
-from prove_core.types import DecodingParams, Finished, GenerateRequest, Limits, Mode, Step, TokenIds
+from prove_core.engine.many import complete_many
+from prove_core.types import DecodingParams, GenerateRequest, Limits, Mode, Step, TokenIds
 
 Tick = Callable[[], None]
 
@@ -75,26 +74,11 @@ def _complete(
     tick: Tick,
 ) -> list[_Completion]:
     """All prompts, keeping `concurrency` in the engine at once."""
-    events: queue.SimpleQueue[tuple[int, Step | Finished | ProveError]] = queue.SimpleQueue()
+    requests = [GenerateRequest(f"exactness-{i}", prompt, params, limits) for i, prompt in enumerate(prompts)]
     steps: list[list[Step]] = [[] for _ in prompts]
-    waiting = iter(range(len(prompts)))
-
-    def start(index: int) -> None:
-        request = GenerateRequest(f"exactness-{index}", prompts[index], params, limits)
-        engine.generate(request, lambda event: events.put((index, event)))
-
-    for _ in range(min(concurrency, len(prompts))):
-        start(next(waiting))
-    done = 0
-    while done < len(prompts):
-        index, event = events.get()
-        if isinstance(event, ProveError):
-            raise event
+    for index, event in complete_many(engine, requests, concurrency):
         if isinstance(event, Step):
             steps[index].append(event)
-            continue
-        done += 1
-        tick()
-        if (following := next(waiting, None)) is not None:
-            start(following)
+        else:
+            tick()
     return [_Completion(tuple(t for step in each for t in step.tokens), tuple(each)) for each in steps]

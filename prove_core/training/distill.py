@@ -1,16 +1,15 @@
 """Self-distillation: a model's own greedy answers to prompts, decoded by the engine and appended to a JSONL file."""
 
 import json
-import queue
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from prove_core.engine.engine import Engine
-from prove_core.errors import DataError, ProveError
-from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Step, TokenIds
+from prove_core.engine.many import complete_many
+from prove_core.errors import DataError
+from prove_core.types import DecodingParams, FinishReason, GenerateRequest, Limits, Mode, Step, TokenIds
 
 Tick = Callable[[], None]
-_Event = tuple[int, Step | Finished | ProveError]
 
 
 def greedy_answers(
@@ -21,34 +20,16 @@ def greedy_answers(
     An answer that ended by itself has `eos_ids[0]` last: engines do not show which stop it was, and chat models have
     one. Raises what the engine answers, for example RequestError when a prompt does not fit its context.
     """
-    events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-    waiting = iter(range(len(prompts)))
-    running: dict[int, list[int]] = {}
     limits = Limits(max_tokens, frozenset(eos_ids))
-
-    def start_next() -> None:
-        index = next(waiting, None)
-        if index is not None:
-            running[index] = []
-            request = GenerateRequest(f"answer-{index}", prompts[index], DecodingParams(Mode.AR), limits)
-            engine.generate(request, lambda event: events.put((index, event)))
-
-    try:
-        for _ in range(concurrency):
-            start_next()
-        while running:
-            index, event = events.get()
-            if isinstance(event, ProveError):
-                raise event
-            if isinstance(event, Step):
-                running[index] += event.tokens
-            else:
-                start_next()
-                end = eos_ids[:1] if event.reason is FinishReason.STOP else ()
-                yield index, (*running.pop(index), *end)
-    finally:
-        for index in running:
-            engine.release(f"answer-{index}")
+    params = DecodingParams(Mode.AR)
+    requests = [GenerateRequest(f"answer-{i}", prompt, params, limits) for i, prompt in enumerate(prompts)]
+    answers: list[list[int]] = [[] for _ in prompts]
+    for index, event in complete_many(engine, requests, concurrency):
+        if isinstance(event, Step):
+            answers[index] += event.tokens
+        else:
+            end = eos_ids[:1] if event.reason is FinishReason.STOP else ()
+            yield index, (*answers[index], *end)
 
 
 def distill(
