@@ -22,6 +22,17 @@ class Gate(StrEnum):
     PRODUCT = "product"
     VERIFIER = "verifier"
     CONFIDENCE = "confidence"
+    LOGISTIC = "logistic"
+
+
+@dataclass(frozen=True, slots=True)
+class GateWeights:
+    """The fitted regression of gate `logistic`: a bias, and a weight each of log c, log v and "the verifier agrees"."""
+
+    bias: float
+    log_confidence: float
+    log_probability: float
+    agrees: float
 
 
 class Role(StrEnum):
@@ -122,6 +133,7 @@ class DecodingParams:
     tau: float = 0.9
     block_size: int = 8
     draft_length: int = 4
+    gate_weights: GateWeights | None = None
 
 
 @dataclass(frozen=True, slots=True)

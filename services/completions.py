@@ -40,7 +40,7 @@ class ChatService:
         self._roles = roles
         self._renderer = PromptRenderer(info.tokenizer)
         self._channels = ChannelPool()
-        self._defaults = settings.decoding.params()
+        self._defaults = settings.params()
         self.running = 0
 
     async def plan(self, request: ChatCompletionRequest) -> Plan:

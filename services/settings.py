@@ -1,12 +1,16 @@
 """The whole application's configuration: one YAML file, checked before anything starts."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from prove_core.config import EngineConfig, Frozen, ModelConfig
-from prove_core.types import DecodingParams, Gate, Mode
+from prove_core.decoding.gate_file import FILE, read_gate, weights_from
+from prove_core.errors import DataError
+from prove_core.model.builtin import BUILTINS
+from prove_core.types import DecodingParams, Gate, GateWeights, Mode
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
@@ -76,6 +80,16 @@ class ModelSettings(Deployment):
     engine: EngineConfig
 
 
+def _gate_weights(value: object) -> object:
+    """A file is read once, here: to other processes and nodes the weights travel as numbers."""
+    if value is None or isinstance(value, GateWeights):
+        return value
+    try:
+        return read_gate(Path(value).expanduser()) if isinstance(value, str) else weights_from(value)
+    except DataError as error:
+        raise ValueError(str(error)) from error
+
+
 class Decoding(Frozen):
     """What a request gets that does not say how it wants to be decoded."""
 
@@ -85,10 +99,14 @@ class Decoding(Frozen):
     tau: float = Field(default=0.9, ge=0, le=1)
     block_size: int = Field(default=8, ge=1, le=64)
     draft_length: int = Field(default=4, ge=1, le=32)
+    gate_weights: Annotated[GateWeights | None, BeforeValidator(_gate_weights)] = Field(
+        default=None,
+        description="Gate `logistic`: the file of its fit, or the weights; default: those that come with the pair.",
+    )
 
     def params(self) -> DecodingParams:
         """As the engine takes it."""
-        return DecodingParams(**self.model_dump())
+        return DecodingParams(**dict(self))
 
 
 class RequestLimits(Frozen):
@@ -124,6 +142,29 @@ class Settings(Frozen):
         if self.verifier is None and self.decoding.mode in (Mode.PROVE, Mode.SPECULATIVE):
             raise ValueError(f"decoding.mode {self.decoding.mode.value} needs a verifier")
         return self
+
+    @model_validator(mode="after")
+    def _default_gate_has_weights(self) -> Self:
+        if self.decoding.gate is Gate.LOGISTIC and self.params().gate_weights is None:
+            raise ValueError("decoding.gate logistic needs decoding.gate_weights: the file of a fit")
+        return self
+
+    def params(self) -> DecodingParams:
+        """How a request is decoded that does not say; the built-in pair brings the weights of its own gate.
+
+        Raises `DataError` when those cannot be read.
+        """
+        params = self.decoding.params()
+        return params if params.gate_weights is not None else replace(params, gate_weights=self._shipped_weights())
+
+    def _shipped_weights(self) -> GateWeights | None:
+        models = [role.engine.model for role in (self.proposer, self.verifier) if role is not None]
+        if [model.checkpoint for model in models] != [CHECKPOINTS["proposer"], CHECKPOINTS["verifier"]]:
+            return None
+        folder = BUILTINS[CHECKPOINTS["verifier"]].adapter
+        if folder is None or any(model.adapter or model.layers for model in models):
+            return None
+        return read_gate(folder / FILE) if (folder / FILE).is_file() else None
 
     @property
     def served_name(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import cast
 
-from prove_core.decoding.acceptance import confident_length, gated_length, match_length
+from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length
 from prove_core.decoding.limits import Budget
 from prove_core.types import (
     Answer,
@@ -70,8 +70,8 @@ def prove(params: DecodingParams, budget: Budget) -> Cycle:
     if not block:
         return
     reading = cast(Reading, (yield Request(Role.VERIFIER, Verify(block))))
-    confidences = proposal.confidences[1 : 1 + len(block)]
-    accepted = gated_length(params.gate, params.theta, confidences, reading.probabilities)
+    seen = evidence(block, proposal.confidences[1 : 1 + len(block)], reading)
+    accepted = gated_length(params, seen)
     yield Step(block[:accepted], len(block), accepted)
 
 

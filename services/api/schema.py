@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
+from prove_core.decoding.acceptance import check_gate
 from prove_core.errors import RequestError
 from prove_core.text.prompt import Message
 from prove_core.types import DecodingParams, Gate, Mode
@@ -19,7 +20,7 @@ from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid,
 
 GREEDY_BELOW = 1e-5  # temperatures up to this are argmax for any realistic logits
 MAX_STOP_STRINGS = 16
-NOT_YET = frozenset({"fused", "logistic", "auto"})
+NOT_YET = frozenset({"fused", "auto"})
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
@@ -46,8 +47,8 @@ class DecodingOptions(Strict):
     draft_length: int | None = Field(None, ge=1, le=32, description="Mode speculative: tokens drafted per cycle.")
 
     def resolve(self, defaults: DecodingParams) -> DecodingParams:
-        """These options over the server's defaults."""
-        return replace(defaults, **self.model_dump(exclude_none=True))
+        """These options over the server's defaults. Raises `RequestError` for a gate that the server has no fit of."""
+        return check_gate(replace(defaults, **self.model_dump(exclude_none=True)))
 
 
 class StreamOptions(Strict):

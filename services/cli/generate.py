@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from prove_core.config import EngineConfig
+from prove_core.decoding.acceptance import check_gate
 from prove_core.types import DecodingParams, Gate, Mode
 from services.cli.errors import STDERR, one_line_errors
 from services.settings import Settings, load_settings
@@ -38,8 +40,8 @@ def generate(
         "tau": tau,
         "draft_length": draft_length,
     }
-    given = {key: value for key, value in chosen.items() if value is not None}
-    params = settings.decoding.model_copy(update=given).params()
+    given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
+    params = check_gate(replace(settings.params(), **given))
     _run(settings, params, prompt, max_tokens, quiet)
 
 

@@ -18,6 +18,7 @@ from prove_core.types import (
     FinishReason,
     Floor,
     Gate,
+    GateWeights,
     GenerateRequest,
     Limits,
     Mode,
@@ -40,6 +41,9 @@ MESSAGES: list[Message] = [
     CallRequest(COMMIT, Verify((4, 5)), Floor(9, (2, 3))),
     CallRequest(COMMIT, Draft(4)),
     GenerateRequest("s", (1, 2), DecodingParams(Mode.LOSSLESS, Gate.VERIFIER), Limits(9, frozenset({2, 7}), 1)),
+    GenerateRequest(
+        "s", (1,), DecodingParams(gate=Gate.LOGISTIC, gate_weights=GateWeights(0.5, 1.0, 2.0, 3.0)), Limits(9)
+    ),
     CallResult(Proposal((1, 2), (0.5, 0.25)), 1, 0.5, 0.25),
     CallResult(Reading((1, 2, 3), (0.5, 0.25)), 2, 0.5, 0.25),
     CallResult(Drafted((1, 2)), 2, 0.5, 0.25),

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prove_core.types import DecodingParams
+from prove_core.decoding.gate_file import write_gate
+from prove_core.model.builtin import BUILTINS, Builtin
+from prove_core.types import DecodingParams, Gate, GateWeights
 from services.settings import Settings, SettingsError, load_settings
 
+WEIGHTS = GateWeights(0.5, 1.0, 2.0, 3.0)
 LOCAL = Path(__file__).parents[2] / "deploy" / "local.yaml"
 
 
@@ -95,6 +98,10 @@ decoding: {mode: lossless, theta: 1}
         ("decoding: {mode: fast}", "decoding.mode: input should be 'ar', 'mars', 'prove', 'lossless' or 'speculative'"),
         ("decoding: {theta: .nan}", "decoding.theta: "),
         ("decoding: {theta: 2}", "decoding.theta: input should be less than or equal to 1, got 2"),
+        ("verifier: null\ndecoding: {gate: logistic}", "decoding.gate logistic needs decoding.gate_weights"),
+        ("decoding: {gate_weights: none.json}", "decoding.gate_weights: none.json: cannot be read: No such file"),
+        ("decoding: {gate_weights: {bias: 1}}", "decoding.gate_weights: gate weights must be a mapping with exactly"),
+        ("decoding: {gate_weights: 7}", "decoding.gate_weights: gate weights must be a mapping"),
         ("verifier: null\ndecoding: {mode: prove}", "decoding.mode prove needs a verifier"),
         ("router: {autoscaling: {min: 3, max: 2}}", "router.autoscaling: min (3) must not exceed max (2)"),
         ("router: {replicas: 2, autoscaling: {}}", "router: replicas and autoscaling exclude each other"),
@@ -138,6 +145,42 @@ def test_settings_reach_other_processes_whole(tmp_path: Path, text: str) -> None
     settings = load_settings(_write(tmp_path, text))
     assert Settings.model_validate_json(settings.model_dump_json(exclude_unset=True)) == settings
     assert Settings.model_validate(settings.model_dump(mode="json", exclude_unset=True)) == settings
+
+
+def test_gate_weights_are_read_once_and_travel_as_numbers(tmp_path: Path) -> None:
+    gate = tmp_path / "gate.json"
+    write_gate(gate, WEIGHTS, {})
+    settings = load_settings(_write(tmp_path, f"decoding: {{gate: logistic, gate_weights: {gate}}}"))
+    gate.unlink()
+    travelled = Settings.model_validate(settings.model_dump(mode="json", exclude_unset=True))
+    assert travelled == settings == Settings.model_validate_json(settings.model_dump_json(exclude_unset=True))
+    assert travelled.params() == DecodingParams(gate=Gate.LOGISTIC, gate_weights=WEIGHTS)
+
+
+def test_gate_weights_may_be_written_out(tmp_path: Path) -> None:
+    inline = "{bias: 0.5, log_confidence: 1, log_probability: 2, agrees: 3}"
+    assert load_settings(_write(tmp_path, f"decoding: {{gate_weights: {inline}}}")).params().gate_weights == WEIGHTS
+
+
+def test_the_built_in_pair_brings_its_gate_and_no_other_pair_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock = BUILTINS["default-verifier"].stock
+    shipped = Builtin("default-verifier", "", "", stock, tmp_path)
+    monkeypatch.setitem(BUILTINS, "default-verifier", shipped)
+    assert Settings().params().gate_weights is None, "no file yet"
+    write_gate(tmp_path / "gate.json", WEIGHTS, {})
+    assert load_settings(_write(tmp_path, "decoding: {gate: logistic}")).params().gate_weights == WEIGHTS
+    for other in (
+        "verifier: {engine: {model: {layers: 3}}}",
+        "proposer: {engine: {model: {adapter: mine}}}",
+        "proposer: {engine: {model: {checkpoint: mine}}}",
+        "verifier: null",
+    ):
+        assert load_settings(_write(tmp_path, other)).params().gate_weights is None
+    own = f"decoding: {{gate_weights: {tmp_path / 'own.json'}}}"
+    write_gate(tmp_path / "own.json", GateWeights(1.0, 1.0, 1.0, 1.0), {})
+    assert load_settings(_write(tmp_path, own)).params().gate_weights == GateWeights(1.0, 1.0, 1.0, 1.0)
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from prove_core.errors import RequestError
 from prove_core.text.prompt import Message
-from prove_core.types import DecodingParams, Gate, Mode
-from services.api.errors import ApiError
+from prove_core.types import DecodingParams, Gate, GateWeights, Mode
+from services.api.errors import ApiError, to_api_error
 from services.api.refusals import REQUEST_FIELDS
 from services.api.schema import ChatCompletionRequest
 
@@ -112,7 +112,8 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"decoding": {"mode": "best"}}, "decoding.mode"),
         ({"decoding": {"mode": "fused"}}, "decoding.mode"),
         ({"decoding": {"mode": "auto"}}, "decoding.mode"),
-        ({"decoding": {"gate": "logistic"}}, "decoding.gate"),
+        ({"decoding": {"gate": "best"}}, "decoding.gate"),
+        ({"decoding": {"gate_weights": {}}}, "decoding.gate_weights"),
         ({"decoding": {"theta": 1.01}}, "decoding.theta"),
         ({"decoding": {"tau": "0.5"}}, "decoding.tau"),
         ({"decoding": {"block_size": 0}}, "decoding.block_size"),
@@ -247,6 +248,18 @@ def test_decoding_over_defaults() -> None:
     assert parse().params(defaults) == defaults
     params = parse(decoding={"mode": "mars", "tau": 0, "gate": "verifier"}).params(defaults)
     assert params == DecodingParams(Mode.MARS, Gate.VERIFIER, 0.2, 0.0, 16, defaults.draft_length)
+
+
+def test_the_logistic_gate_is_taken_where_its_weights_are_configured() -> None:
+    request = parse(decoding={"gate": "logistic"})
+    with pytest.raises(RequestError) as raised:
+        request.params(DecodingParams())
+    refused = to_api_error(raised.value)
+    assert (refused.status, refused.param) == (400, "decoding.gate")
+    assert "logistic" in str(refused)
+    weights = GateWeights(0.0, 1.0, 1.0, 1.0)
+    params = request.params(DecodingParams(gate_weights=weights))
+    assert (params.gate, params.gate_weights) == (Gate.LOGISTIC, weights)
 
 
 def test_the_two_names_of_the_limit() -> None:
