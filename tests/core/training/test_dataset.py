@@ -2,9 +2,12 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from prove_core.errors import DataError
+from prove_core.text.data import DataTokenizer
 from prove_core.training.dataset import Example, read_examples
+from tests.core.model.checkpoints import save_tokenizer
 
 
 def write(path: Path, *lines: object) -> Path:
@@ -60,3 +63,23 @@ def test_missing_binary_and_empty_files_are_errors(tmp_path: Path) -> None:
     for name in ("missing", "binary", "empty"):
         with pytest.raises(DataError, match=name):
             read_examples([tmp_path / name], vocabulary=11)
+
+
+def test_text_is_tokenized_and_the_line_of_a_refused_chat_named(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{{ raise_exception('one turn only') }}{% endif %}"
+        "<{{ m.content }}>{% endfor %}"
+    )
+    text = DataTokenizer(tokenizer, (258,))
+    good = write(tmp_path / "a.jsonl", {"prompt": "ab", "answer": "xyz"}, {"prompt": [5], "answer": [1, 2, 3]})
+    first, second = read_examples([good], vocabulary=259, text=text)
+    assert (tokenizer.decode(first.prompt), tokenizer.decode(first.answer)) == ("<ab>", "xyz<|im_end|>")
+    assert second == Example((5,), (1, 2, 3))
+    messages = [{"role": role, "content": "s"} for role in ("user", "assistant", "user")]
+    bad = write(tmp_path / "b.jsonl", {"prompt": "ab", "answer": "xyz"}, {"messages": messages, "answer": "xyz"})
+    with pytest.raises(DataError, match=r"b\.jsonl, line 2: .*one turn only"):
+        read_examples([bad], vocabulary=259, text=text)
+    with pytest.raises(DataError, match=r"a\.jsonl, line 1: .*token ids here"):
+        read_examples([good], vocabulary=259)
