@@ -3,13 +3,11 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from prove_core.config import CacheConfig, EngineConfig, ModelConfig
-from prove_core.engine.build import build_engine
-from prove_core.errors import CheckpointError
+from prove_core.config import ModelConfig
 from prove_core.evaluation.exactness import compare
 from prove_core.evaluation.prompts import read_prompts
-from prove_core.text.prompt import Message, PromptRenderer
 from prove_core.types import Limits
+from services.benchmarks.prompts import rendered, text_engine
 from services.benchmarks.report import Report
 from services.cli.progress import reporting
 
@@ -17,20 +15,14 @@ from services.cli.progress import reporting
 def run(model: ModelConfig, data: Path, limit: int, max_tokens: int, block_sizes: list[int]) -> Report:
     """Decode `limit` prompts with `ar` and with `lossless` at each block size, and count equal outputs."""
     texts = read_prompts(data, limit)
-    with reporting(enabled=True) as progress:
-        built = build_engine(
-            EngineConfig(model=model, cache=CacheConfig(tokens=16384)), name="exactness", progress=progress
-        )
-        try:
-            if built.info is None:
-                raise CheckpointError("the null checkpoint has no text: use a real one")
-            renderer = PromptRenderer(built.info.tokenizer)
-            prompts = [tuple(renderer.render([Message("user", text)])) for text in texts]
-            limits = Limits(max_tokens, frozenset(built.info.eos_ids))
-            progress.stage("decoding", len(prompts) * (1 + len(block_sizes)))
-            results = compare(built.engine, prompts, limits, block_sizes, tick=lambda: progress.advance(1))
-        finally:
-            built.engine.stop()
+    with (
+        reporting(enabled=True) as progress,
+        text_engine(model, tokens=16384, name="exactness", progress=progress) as built,
+    ):
+        prompts = rendered(built.info, texts)
+        limits = Limits(max_tokens, frozenset(built.info.eos_ids))
+        progress.stage("decoding", len(prompts) * (1 + len(block_sizes)))
+        results = compare(built.engine, prompts, limits, block_sizes, tick=lambda: progress.advance(1))
     figures: dict[str, float] = {"prompts": len(prompts)}
     for result in results:
         figures[f"equal_b{result.block_size}"] = result.equal

@@ -2,17 +2,15 @@
 
 from pathlib import Path
 
-from prove_core.config import CacheConfig, EngineConfig, ModelConfig
-from prove_core.engine.build import build_engine
-from prove_core.errors import CheckpointError
+from prove_core.config import ModelConfig
 from prove_core.evaluation.prefix import PrefixFigures
 from prove_core.evaluation.prompts import read_prompts
 from prove_core.evaluation.proposer import measure_adapter
 from prove_core.model.builtin import BUILTINS
 from prove_core.model.progress import Progress
-from prove_core.text.prompt import Message, PromptRenderer
 from prove_core.training.dataset import Example
 from prove_core.training.distill import greedy_answers
+from services.benchmarks.prompts import rendered, text_engine
 from services.benchmarks.report import Report
 from services.cli.progress import reporting
 
@@ -41,17 +39,11 @@ def _curves(result: PrefixFigures) -> dict[str, list[float]]:
 
 
 def _answers(model: ModelConfig, texts: list[str], max_tokens: int, progress: Progress) -> list[Example]:
-    built = build_engine(EngineConfig(model=model, cache=CacheConfig(tokens=32768)), name="prefix", progress=progress)
-    try:
-        if built.info is None:
-            raise CheckpointError("the null checkpoint has no text: use a real one")
-        renderer = PromptRenderer(built.info.tokenizer)
-        prompts = [tuple(renderer.render([Message("user", text)])) for text in texts]
+    with text_engine(model, tokens=32768, name="prefix", progress=progress) as built:
+        prompts = rendered(built.info, texts)
         progress.stage("answering the prompts", len(prompts))
         examples = []
         for index, answer in greedy_answers(built.engine, prompts, max_tokens, built.info.eos_ids):
             examples.append(Example(prompts[index], answer))
             progress.advance(1)
         return examples
-    finally:
-        built.engine.stop()

@@ -74,3 +74,44 @@ def prefix(
         typer.echo(f"{name:28} {' '.join(f'{value:.2f}' for value in curve)}")
     if json:
         report.write(json)
+
+
+@app.command()
+@one_line_errors
+def quality(
+    data: Annotated[Path, typer.Option(help="JSONL with `question` or `prompt`, and perhaps a human `answer`.")],
+    json: Json = None,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts to use.")] = 50,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 256,
+    reference: Annotated[str, typer.Option(help="Checkpoint to compare with.")] = "smollm2-135m-instruct",
+    reference_adapter: Annotated[Path | None, typer.Option(help="Adapter on the reference.")] = None,
+    reference_layers: Annotated[int | None, typer.Option(min=1, help="Its first layers alone.")] = None,
+    candidate: Annotated[str, typer.Option(help="Checkpoint to judge.")] = "default-proposer",
+    candidate_adapter: Annotated[Path | None, typer.Option(help="Adapter on the candidate.")] = None,
+    candidate_layers: Annotated[int | None, typer.Option(min=1, help="Its first layers alone.")] = None,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option()] = "bfloat16",
+    deterministic: Annotated[
+        bool, typer.Option(help="Make rows independent of their pass: equal models then give equal ids.")
+    ] = True,
+) -> None:
+    """Does a model, such as a base with an adapter, keep the AR quality of another?"""
+    from prove_core.config import ModelConfig  # noqa: PLC0415
+    from services.benchmarks.quality import run  # noqa: PLC0415
+
+    def model(checkpoint: str, adapter: Path | None, layers: int | None) -> ModelConfig:
+        folder = None if adapter is None else str(adapter)
+        return ModelConfig(
+            checkpoint=checkpoint, adapter=folder, layers=layers, dtype=dtype, deterministic=deterministic
+        )
+
+    report = run(
+        model(reference, reference_adapter, reference_layers),
+        model(candidate, candidate_adapter, candidate_layers),
+        data,
+        limit,
+        max_tokens,
+    )
+    for name, value in report.figures.items():
+        typer.echo(f"{name:32} {value:9.4f}")
+    if json:
+        report.write(json)
