@@ -96,21 +96,29 @@ def perplexity(readings: Sequence[Reading]) -> float:
 
 
 def agreement_figures(
-    reference: Sequence[Answer], candidate: Sequence[Answer], readings: Sequence[Reading], eos_ids: TokenIds
+    reference: Sequence[Answer],
+    candidate: Sequence[Answer],
+    own: Sequence[Reading],
+    readings: Sequence[Reading],
+    eos_ids: TokenIds,
 ) -> tuple[dict[str, float], dict[str, list[float]]]:
     """Figures of how alike the answers to the same tasks are, and the samples, one a task, that they are means of.
 
-    `readings` are the candidate's of the reference's answers. `teacher_forced_agreement` is over all places, so that a
-    long answer weighs more; its samples are shares of each answer.
+    `own` are the reference's readings of its own answers, `readings` the candidate's of the same. The teacher-forced
+    agreements are over all places, so that a long answer weighs more; the samples are shares of each answer.
+    `teacher_forced_agreement_reference` is what rounding leaves of 1 where nothing differs: reading many tokens in one
+    pass is not decoding them one by one, unless the engine is deterministic.
     """
     pairs = list(zip(reference, candidate, strict=True))
     shared = [common_share(ours, theirs) for ours, theirs in pairs]
     forced = [agreements(answer, reading, eos_ids) for answer, reading in zip(reference, readings, strict=True)]
+    itself = [agreements(answer, reading, eos_ids) for answer, reading in zip(reference, own, strict=True)]
     figures = {
         "prompts": len(pairs),
         "identical_share": sum(ours == theirs for ours, theirs in pairs) / len(pairs),
         "common_share": sum(shared) / len(pairs),
         "teacher_forced_agreement": sum(map(sum, forced)) / sum(map(len, forced)),
+        "teacher_forced_agreement_reference": sum(map(sum, itself)) / sum(map(len, itself)),
         "ended_reference": sum(answer.ended for answer in reference) / len(pairs),
         "ended_candidate": sum(answer.ended for answer in candidate) / len(pairs),
     }

@@ -58,7 +58,7 @@ def run(reference: ModelConfig, candidate: ModelConfig, data: Path, limit: int, 
         pool = max(lengths) * min(_AT_ONCE, len(tasks))
         ours, our_readings = _measure(reference, "reference", tasks, max_tokens, None, pool, progress)
         theirs, their_readings = _measure(candidate, "candidate", tasks, max_tokens, ours, pool, progress)
-    figures, samples = agreement_figures(ours, theirs, their_readings.answers, info.eos_ids)
+    figures, samples = agreement_figures(ours, theirs, our_readings.answers, their_readings.answers, info.eos_ids)
     figures |= perplexity_figures("", our_readings.answers, their_readings.answers)
     figures |= perplexity_figures("human_", our_readings.human, their_readings.human)
     results = [None if human is None else stated_result(human) for _, human in references]

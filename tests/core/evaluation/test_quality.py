@@ -93,7 +93,9 @@ def figures_of(candidate: ToyRunner) -> dict[str, float]:
         read = read_all(engine, TASKS, ours)
     with running(candidate) as engine:
         theirs = answer_all(engine, TASKS, 12, (STOP,))
-        figures, samples = agreement_figures(ours, theirs, read_all(engine, TASKS, ours).answers, (STOP,))
+        theirs_read = read_all(engine, TASKS, ours)
+    figures, samples = agreement_figures(ours, theirs, read.answers, theirs_read.answers, (STOP,))
+    assert figures["teacher_forced_agreement_reference"] == 1
     assert len(read.answers) == 20
     assert len(read.human) == 10
     assert [len(values) for values in samples.values()] == [20, 20]
