@@ -1,6 +1,6 @@
 """Configuration of one engine: its checkpoint, its numerics, its KV pool and its scheduler. Unknown keys are errors."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,8 +20,8 @@ class ModelConfig(Frozen):
         None,
         description="Token that stands for a position to predict; default: the checkpoint's own, else a free one.",
     )
-    layers: int | None = Field(
-        default=None, ge=1, description="Keep only the first N decoder layers (a cheaper verifier)."
+    layers: Annotated[int, Field(ge=1)] | tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        default=None, description="Keep only the first N decoder layers, or those listed (a cheaper verifier)."
     )
     dtype: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     device: str = Field(

@@ -75,7 +75,7 @@ def _matches(proposer: BlockProposer, batch: BlockBatch, chunk: int = 16) -> Ten
     """[anchors, W] bool for the blocks whose targets are all known (padding blocks have none)."""
     targets = batch.targets.flatten(0, 1)
     known = (targets >= 0).all(dim=1)
-    hidden = proposer.hidden(batch)
+    hidden = proposer.rows(batch).placeholders
     corrected = proposer.corrected(hidden, batch).flatten(0, 1)[known]
     parts = zip(torch.split(hidden.flatten(0, 1)[known], chunk), torch.split(corrected, chunk), strict=True)
     return torch.cat([_chosen(proposer, *part) for part in parts]) == targets[known]

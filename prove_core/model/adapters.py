@@ -52,10 +52,14 @@ class BaseRecord(Frozen):
 
 
 class AdapterRecord(Frozen):
-    """What `prove.json` says. 0: there is no embedding table of `placeholder_rows` rows, no head `sequential` wide."""
+    """What `prove.json` says. 0: there is no embedding table of `placeholder_rows` rows, no head `sequential` wide.
+
+    `layers`: the base's decoder layers that it was trained on, in order; None: all of them.
+    """
 
     kind: AdapterKind
     base: BaseRecord
+    layers: tuple[int, ...] | None = None
     placeholder: str | None = None
     placeholder_rows: int = 0
     sequential: int = 0

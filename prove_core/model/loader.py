@@ -12,6 +12,7 @@ from prove_core.model.adapters import AdapterKind
 from prove_core.model.apply import apply_adapter
 from prove_core.model.hook import ATTENTION, register
 from prove_core.model.info import CheckpointInfo, find_adapter, gather_info
+from prove_core.model.layers import limit_layers, pick_layers, wanted_layers
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.rows import RowMask
@@ -23,15 +24,16 @@ from prove_core.model.source import Description, Source, describe, one_line, res
 class LoadedModel:
     """A checkpoint ready to run.
 
-    `model` is in eval mode, on its device, without gradients. `placeholder_table` ([n, hidden], the model's dtype and
-    device) replaces the embedding layer's output on placeholder rows: the i-th placeholder of a window takes row
-    min(i, n - 1); None: placeholders use the embedding of `info.placeholder_id`. `rows` must name a pass's placeholder
-    rows during its forward: a gated adapter works on those alone. `sequential`, if the adapter has one, is on the
-    model's device in its dtype.
+    `model` is in eval mode, on its device, without gradients. `layers`: which of the checkpoint's decoder layers it
+    has, None for all. `placeholder_table` ([n, hidden], the model's dtype and device) replaces the embedding layer's
+    output on placeholder rows: the i-th placeholder of a window takes row min(i, n - 1); None: placeholders use the
+    embedding of `info.placeholder_id`. `rows` must name a pass's placeholder rows during its forward: a gated adapter
+    works on those alone. `sequential`, if the adapter has one, is on the model's device in its dtype.
     """
 
     info: CheckpointInfo
     model: PreTrainedModel
+    layers: tuple[int, ...] | None
     rows: RowMask
     placeholder_table: torch.Tensor | None
     adapter: AdapterKind | None
@@ -44,12 +46,15 @@ def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = A
     device = pick_device(config.device)
     source = resolve(config.checkpoint, progress)
     description = describe(source)
-    if config.layers is not None:
-        _keep_layers(description, config.layers, source)
     adapter = find_adapter(config, source)
     info = gather_info(config, source, description, adapter)
+    layers = wanted_layers(config.layers, adapter, description.text.num_hidden_layers, source.name)
     progress.stage(f"loading {source.name}")
+    if layers is not None:
+        limit_layers(description.text, max(layers) + 1)
     model = _weights(source, description, getattr(torch, config.dtype), attention)
+    if layers is not None:
+        pick_layers(model, layers)
     model.to(device)
     rows, table = RowMask(), None
     if adapter is not None:
@@ -58,7 +63,7 @@ def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = A
     kind = None if adapter is None else adapter.kind
     head = None if adapter is None else adapter.sequential_head()
     head = None if head is None else head.to(device, model.dtype).requires_grad_(False)
-    return LoadedModel(info, model.eval().requires_grad_(False), rows, table, kind, head)
+    return LoadedModel(info, model.eval().requires_grad_(False), layers, rows, table, kind, head)
 
 
 def pick_device(name: str) -> torch.device:
@@ -72,17 +77,6 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise CheckpointError(f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices")
     return device
-
-
-def _keep_layers(description: Description, layers: int, source: Source) -> None:
-    text = description.text
-    total = text.num_hidden_layers
-    if layers > total:
-        raise CheckpointError(f"checkpoint {source.name!r} has {total} layers: it cannot keep the first {layers}")
-    for key, value in list(vars(text).items()):
-        if "layer" in key and isinstance(value, list) and len(value) == total:  # one entry per layer
-            setattr(text, key, value[:layers])
-    text.num_hidden_layers = layers
 
 
 def _weights(source: Source, description: Description, dtype: torch.dtype, attention: str) -> PreTrainedModel:

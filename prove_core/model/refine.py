@@ -56,12 +56,13 @@ class Refiner:
         """Down the placeholders of all `blocks` at once, deepest first, so that those that go on are a prefix."""
         blocks = sorted(blocks, key=lambda block: -block.rows)
         previous = torch.tensor([outputs[b.window].argmax[-b.rows - 1] for b in blocks], device=hidden.device)
+        state = self._head.start(hidden[: len(blocks)])
         ids: list[list[int]] = [[] for _ in blocks]
         confidences: list[list[float]] = [[] for _ in blocks]
         for depth in range(blocks[0].rows):
             rows = torch.tensor([b.first + depth for b in blocks if b.rows > depth], device=hidden.device)
-            ordinals = torch.full_like(rows, depth)
-            corrected = self._head(hidden[rows], self._embedding(previous[: len(rows)]), ordinals)
+            before = self._embedding(previous[: len(rows)])
+            corrected, state = self._head(hidden[rows], before, depth, state[: len(rows)])
             previous, confidence = choose(logits[rows], corrected, self._output)
             for i, (token, probability) in enumerate(zip(previous.tolist(), confidence.tolist(), strict=True)):
                 ids[i].append(token)

@@ -1,9 +1,11 @@
-"""A light sequential head: placeholders do not see the token realized before them, so their rows are corrected for it.
+"""A light sequential head: placeholders do not see the tokens realized before them, so their rows are corrected.
 
-A placeholder's last hidden state h is computed in the block's one pass, before anybody knows the token that the one
-before it will propose. The head adds a small correction that depends on that token, one placeholder after another:
+A placeholder's last hidden state h is computed in the block's one pass, before anybody knows the tokens that those
+before it will propose. The head, a small recurrent network, walks down the placeholders and adds a correction that
+depends on the token chosen just before and, through its state s, on the earlier ones of the block:
 
-    h' = h + O silu(A norm(h) + B norm(e(previous)) + position_i)
+    s_i  = silu(A norm(h_i) + B norm(e(previous_i)) + R norm(s_{i-1}) + position_i),  s_0 = 0
+    h_i' = h_i + O s_i
 """
 
 import torch
@@ -19,21 +21,34 @@ class SequentialHead(nn.Module):
         bound = hidden**-0.5
         self.a = nn.Parameter(torch.empty(width, hidden).uniform_(-bound, bound, generator=generator))
         self.b = nn.Parameter(torch.empty(width, hidden).uniform_(-bound, bound, generator=generator))
+        self.r = nn.Parameter(torch.zeros(width, width))
         self.o = nn.Parameter(torch.zeros(hidden, width))
         self.position = nn.Parameter(torch.zeros(placeholders, width))
 
-    def forward(self, hidden: Tensor, previous: Tensor, ordinals: Tensor) -> Tensor:
-        """Corrected states in hidden's dtype. All broadcast over leading dimensions.
+    def start(self, hidden: Tensor) -> Tensor:
+        """The state before the first placeholder: [..., width] of zeros for hidden states [..., H]."""
+        return hidden.new_zeros(*hidden.shape[:-1], len(self.a))
 
-        hidden [..., H]; previous [..., H], the embeddings of the tokens before; ordinals [...], int64, the place of
-        each placeholder in its block from 0; those beyond the trained ones count as the last.
+    def forward(self, hidden: Tensor, previous: Tensor, ordinal: int, state: Tensor) -> tuple[Tensor, Tensor]:
+        """One placeholder of many blocks: corrected states [..., H] in hidden's dtype, and the state that follows.
+
+        hidden [..., H]; previous [..., H], the embeddings of the tokens before; state [..., width]; ordinal: the
+        placeholders' place in their blocks from 0; those beyond the trained ones count as the last.
         """
         dtype = hidden.dtype
-        position = self.position[ordinals.clamp(max=len(self.position) - 1)].to(dtype)
-        inner = functional.linear(_norm(hidden), self.a.to(dtype)) + functional.linear(
-            _norm(previous), self.b.to(dtype)
-        )
-        return hidden + functional.linear(functional.silu(inner + position), self.o.to(dtype))
+        inner = functional.linear(_norm(hidden), self.a.to(dtype))
+        inner = inner + functional.linear(_norm(previous), self.b.to(dtype))
+        inner = inner + functional.linear(_norm(state), self.r.to(dtype))
+        state = functional.silu(inner + self.position[min(ordinal, len(self.position) - 1)].to(dtype))
+        return hidden + functional.linear(state, self.o.to(dtype)), state
+
+    def along(self, hidden: Tensor, previous: Tensor) -> Tensor:
+        """Whole blocks of known tokens: [..., W, H] hidden states and previous embeddings to corrected states."""
+        corrected, state = [], self.start(hidden[..., 0, :])
+        for ordinal in range(hidden.shape[-2]):
+            row, state = self(hidden[..., ordinal, :], previous[..., ordinal, :], ordinal, state)
+            corrected.append(row)
+        return torch.stack(corrected, dim=-2)
 
 
 CANDIDATES = 32  # of a placeholder, by its own logits: what the head may choose from

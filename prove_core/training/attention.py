@@ -1,4 +1,4 @@
-"""Attention of placeholder rows to a frozen context and to their own block, with a hand-written backward.
+"""Attention of placeholder rows to the clean stream and to their own block, with a hand-written backward.
 
 Plain batched products beat torch's masked CPU kernels, and a context without gradient needs a third fewer of them.
 """
@@ -14,7 +14,7 @@ from prove_core.errors import UnsupportedModel
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What placeholder rows attend to besides their block: the clean stream's KV, without gradient.
+    """What placeholder rows attend to besides their block: the clean stream's KV, with gradient if it is trained.
 
     keys, values  per layer [batch, kv_heads, length, head_dim] (keys rotated)
     bias          [batch, blocks, length], 0 where a block sees a clean token and -inf elsewhere, in the rows' dtype
@@ -72,7 +72,13 @@ class _BlockAttention(torch.autograd.Function):
         )
         grad_own_key = torch.matmul(near.transpose(2, 3), query)
         grad_own_value = torch.matmul(weights[..., length:].transpose(2, 3), grad)
-        return grad_query, grad_own_key, grad_own_value, None, None, None, None
+        grad_key, grad_value = None, None
+        if ctx.needs_input_grad[3]:
+            flat = (groups, blocks * rows)
+            grad_key = torch.bmm(far.view(*flat, length).transpose(1, 2), query.view(*flat, dim))
+            seen = weights[..., :length].reshape(*flat, length)
+            grad_value = torch.bmm(seen.transpose(1, 2), grad.view(*flat, dim))
+        return grad_query, grad_own_key, grad_own_value, grad_key, grad_value, None, None
 
 
 def block_attention(
@@ -97,14 +103,14 @@ def block_attention(
         context.keys[layer].reshape(groups, length, dim),
         context.values[layer].reshape(groups, length, dim),
         bias,
-        _causal(shared, width, query.dtype),
+        _causal(shared, width, query),
     )
     ordered = out.view(batch, kv_heads, blocks, shared, width, dim).permute(0, 2, 4, 1, 3, 5)
     return ordered.reshape(batch, blocks * width, heads, dim)
 
 
-def _causal(shared: int, width: int, dtype: torch.dtype) -> Tensor:
-    return torch.full((width, width), float("-inf"), dtype=dtype).triu(1).repeat(shared, 1)
+def _causal(shared: int, width: int, like: Tensor) -> Tensor:
+    return like.new_full((width, width), float("-inf")).triu(1).repeat(shared, 1)
 
 
 def context_attention(

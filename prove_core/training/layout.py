@@ -39,11 +39,48 @@ class BlockBatch:
     def positions(self) -> Tensor:
         """[batch, blocks * W]: each placeholder's position."""
         batch, blocks, width = self.targets.shape
-        return (self.anchors[:, :, None] + torch.arange(1, width + 1)).reshape(batch, blocks * width)
+        offsets = torch.arange(1, width + 1, device=self.anchors.device)
+        return (self.anchors[:, :, None] + offsets).reshape(batch, blocks * width)
 
     def visible(self) -> Tensor:
         """[batch, blocks, length] bool: which clean tokens the placeholders of a block see."""
-        return torch.arange(self.tokens.shape[1]) <= self.anchors[:, :, None]
+        return torch.arange(self.tokens.shape[1], device=self.anchors.device) <= self.anchors[:, :, None]
+
+    def before_targets(self, clean: Tensor) -> Tensor:
+        """[batch, blocks, W, H]: of clean rows [batch, length, H], those whose AR token each target is."""
+        rows = self.positions.view(self.targets.shape).clamp(max=clean.shape[1] - 1)
+        return clean[torch.arange(len(clean), device=clean.device)[:, None, None], rows]
+
+    def to(self, device: torch.device) -> "BlockBatch":
+        """The same on another device."""
+        return BlockBatch(*(t.to(device) for t in (self.tokens, self.anchors, self.previous, self.targets)))
+
+
+@dataclass(frozen=True, slots=True)
+class CleanBatch:
+    """A batch of clean sequences: tokens as in BlockBatch, and targets [batch, length], int64.
+
+    A target is the token that follows, where it belongs to the answer; NO_TARGET elsewhere.
+    """
+
+    tokens: Tensor
+    targets: Tensor
+
+    def to(self, device: torch.device) -> "CleanBatch":
+        """The same on another device."""
+        return CleanBatch(self.tokens.to(device), self.targets.to(device))
+
+
+def pad(examples: Sequence[Example]) -> CleanBatch:
+    """Tensors for `examples`, padded on the right."""
+    length = max(len(example.tokens) for example in examples)
+    tokens = torch.zeros(len(examples), length, dtype=torch.int64)
+    targets = torch.full((len(examples), length), NO_TARGET, dtype=torch.int64)
+    for row, example in enumerate(examples):
+        tokens[row, : len(example.tokens)] = torch.tensor(example.tokens)
+        start = len(example.prompt) - 1
+        targets[row, start : start + len(example.answer)] = torch.tensor(example.answer)
+    return CleanBatch(tokens, targets)
 
 
 def possible_anchors(example: Example) -> range:

@@ -1,4 +1,4 @@
-"""Low-rank adapters on frozen linear layers, switched on only for the rows they are trained on (gated)."""
+"""Low-rank adapters on frozen linear layers, and the switch that gated training turns off for clean rows."""
 
 import math
 from collections.abc import Iterator
@@ -19,11 +19,11 @@ class Gate:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """Adapters act inside this block."""
-        self.open = True
+        before, self.open = self.open, True
         try:
             yield
         finally:
-            self.open = False
+            self.open = before
 
 
 class LoraLinear(nn.Module):
@@ -35,8 +35,8 @@ class LoraLinear(nn.Module):
         self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
         bound = 1.0 / math.sqrt(linear.in_features)
         a = torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=generator)
-        self.lora_a = nn.Parameter(a)
-        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank))
+        self.lora_a = nn.Parameter(a.to(linear.weight.device))
+        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank, device=linear.weight.device))
         self._scale = scale
         self._gate = gate
 

@@ -8,15 +8,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from prove_core.training.task import Pass
+
 FILE = "metrics.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Means over the steps since the last report. `nll` and `match` are per placeholder position, over known targets.
+    """Means over the steps since the last report. `nll` and `match` are over known targets, per placeholder position
+    (one value, for the next token, in AR training).
 
     `prefix` is the AR-matching prefix on the training data (1 + leading matches) over full-length blocks whose targets
-    are all known; `tokens_per_second` counts answer tokens visited; `eta_seconds` is for the rest at this pace.
+    are all known, None in AR training and while there was no such block; `tokens_per_second` counts answer tokens
+    visited; `eta_seconds` is for the rest at this pace.
     """
 
     step: int
@@ -24,7 +28,7 @@ class Report:
     loss: float
     nll: tuple[float, ...]
     match: tuple[float, ...]
-    prefix: float
+    prefix: float | None
     learning_rate: float
     tokens_per_second: float
     eta_seconds: float
@@ -36,8 +40,9 @@ Listener = Callable[[Report], None]
 class Tally:
     """Sums over the passes since the last report."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, is_block: bool) -> None:
         self._width = width
+        self._is_block = is_block
         self.clear()
 
     def clear(self) -> None:
@@ -50,20 +55,22 @@ class Tally:
         self._known = torch.zeros(self._width)
         self._prefix = torch.zeros(2)
 
-    def add(self, nll: Tensor, match: Tensor, known: Tensor) -> None:
-        """Add one pass: all [blocks, w] with w <= W."""
+    def add(self, done: Pass) -> None:
+        """Add one pass, of at most W positions."""
+        nll, match, known = done.nll.cpu(), done.match.cpu(), done.known.cpu()
         width = known.shape[1]
         self._nll[:width] += (nll * known).sum(0)
         self._match[:width] += match.float().sum(0)
         self._known[:width] += known.float().sum(0)
-        whole = known.all(-1) if width == self._width else torch.zeros(len(known), dtype=torch.bool)
-        self._prefix += torch.stack((1 + match[whole].long().cumprod(-1).sum(-1), torch.ones(int(whole.sum())))).sum(-1)
+        if self._is_block and width == self._width:
+            leading = match[known.all(-1)].long().cumprod(-1).sum(-1)
+            self._prefix += torch.tensor([float((1 + leading).sum()), float(len(leading))])
 
     @property
-    def prefix(self) -> float:
+    def prefix(self) -> float | None:
         """Mean AR-matching prefix."""
-        total, blocks = float(self._prefix[0]), float(self._prefix[1])
-        return round(total / max(1.0, blocks), 4)
+        total, blocks = self._prefix.tolist()
+        return round(total / blocks, 4) if blocks else None
 
     def means(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean nll and match rate per position."""

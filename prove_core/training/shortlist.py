@@ -12,7 +12,8 @@ class Shortlist:
     """Ids that occur in some answer, renumbered. Others keep what the frozen head gives them at inference."""
 
     def __init__(self, head: Tensor, examples: Sequence[Example]) -> None:
-        self._ids = torch.tensor(sorted({token for example in examples for token in example.answer}))
+        ids = sorted({token for example in examples for token in example.answer})
+        self._ids = torch.tensor(ids, device=head.device)
         self.head = head.detach()[self._ids]
 
     def renumber(self, targets: Tensor) -> Tensor:

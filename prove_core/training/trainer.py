@@ -1,60 +1,61 @@
 """The training loop. All that a step depends on is the checkpoint and the step's number, so a kill costs only time."""
 
-import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from prove_core.errors import CheckpointError
-from prove_core.model.adapters import PREFIX
 from prove_core.training import metrics
 from prove_core.training.checkpoint import Checkpoint, load_checkpoint
-from prove_core.training.config import TrainingConfig
+from prove_core.training.config import BatchConfig, Run
 from prove_core.training.dataset import Example
-from prove_core.training.layout import choose_anchors, lay_out
-from prove_core.training.losses import PositionWeights, block_loss
+from prove_core.training.masters import Masters
 from prove_core.training.order import Order
-from prove_core.training.proposer import BlockProposer
 from prove_core.training.schedule import factor
-from prove_core.training.shortlist import Shortlist
+from prove_core.training.task import Task
 
 
 class Trainer:
-    """Trains `proposer` on `examples`, with checkpoints and metrics in `folder`; takes up a run that it finds there."""
+    """Trains `task` on `examples`, with checkpoints and metrics in `folder`; takes up a run that it finds there."""
 
-    def __init__(
-        self, proposer: BlockProposer, examples: Sequence[Example], config: TrainingConfig, folder: Path
-    ) -> None:
-        self._proposer = proposer
+    def __init__(self, task: Task, examples: Sequence[Example], config: Run, batch: BatchConfig, folder: Path) -> None:
+        self._task = task
         self._examples = examples
         self._config = config
+        self._accumulate = batch.accumulate
         self._folder = folder
-        self._order = Order([len(e.tokens) for e in examples], config.batch.examples, config.seed)
-        self._weigh = PositionWeights(config.loss.decay, config.loss.reach)
-        self._shortlist = Shortlist(proposer.head, examples)
-        self._parameters = dict(proposer.named_parameters())
+        self._order = Order([len(e.tokens) for e in examples], batch.examples, config.seed)
+        self._masters = Masters(dict(task.named_parameters()))
+        self._parameters = self._masters.parameters
         self._optimizer = self._build_optimizer()
-        self._tally = metrics.Tally(config.adapter.block_size - 1)
+        self._tally = metrics.Tally(task.positions, is_block=task.is_block)
         self.step = 0
         self.answer_tokens = 0
         folder.mkdir(parents=True, exist_ok=True)
         self._resume()
 
-    def run(self, listener: metrics.Listener | None = None) -> None:
-        """Train to the configured last step; checkpoints on the way and at the end."""
+    def run(self, listener: metrics.Listener | None = None, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Train to the configured last step, or until `stop`, asked after each step; says whether the end was reached.
+
+        Checkpoints on the way and at the end, always right after a line of metrics, so that no line is cut in two.
+        """
         saved = reported = time.monotonic()
-        while self.step < self._config.optimizer.steps:
+        last, stopped = self._config.optimizer.steps, False
+        while self.step < last and not stopped:
             self._train_step()
-            if self.step % self._config.report_steps == 0 or self.step == self._config.optimizer.steps:
-                self._report(time.monotonic() - reported, listener)
-                reported = time.monotonic()
-                if reported - saved > self._config.checkpoint_seconds:  # between intervals, so that no metrics are cut
-                    self.save()
-                    saved = reported
+            stopped = stop()
+            if self.step % self._config.report_steps and self.step < last and not stopped:
+                continue
+            self._report(time.monotonic() - reported, listener)
+            reported = time.monotonic()
+            if reported - saved > self._config.checkpoint_seconds:
+                self.save()
+                saved = reported
         self.save()
+        return self.step >= last
 
     def save(self) -> None:
         """Write a checkpoint of this very step."""
@@ -66,37 +67,27 @@ class Trainer:
         Checkpoint(self.step, self.answer_tokens, self._parameters, *moments).save(self._folder)
 
     def _train_step(self) -> None:
-        config = self._config
-        scale = factor(self.step, config.optimizer)
+        config = self._config.optimizer
+        scale = factor(self.step, config)
         for group in self._optimizer.param_groups:
             group["lr"] = group["peak"] * scale
-        for index in range(config.batch.accumulate):
-            self._backward(self.step * config.batch.accumulate + index)
-        torch.nn.utils.clip_grad_norm_(self._parameters.values(), config.optimizer.clip)
+        for index in range(self._accumulate):
+            self._backward(self.step * self._accumulate + index)
+        torch.nn.utils.clip_grad_norm_(self._parameters.values(), config.clip)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
+        self._masters.publish()
         self.step += 1
         self._tally.steps += 1
 
     def _backward(self, index: int) -> None:
         """One forward and backward pass over the `index`-th batch of the run."""
         examples = [self._examples[i] for i in self._order.batch(index)]
-        rng = random.Random(f"{self._config.seed}/anchors/{index}")
-        depths = self._config.batch.depths
-        depth = min(depths[index % len(depths)], self._config.adapter.block_size - 1)
-        blocks = max(1, self._config.batch.rows // depth)
-        batch = lay_out(examples, [choose_anchors(example, blocks, rng) for example in examples], depth + 1)
-        hidden = self._proposer.hidden(batch)
-        targets = self._shortlist.renumber(batch.targets.flatten(0, 1))
-        corrected = self._proposer.corrected(hidden, batch).flatten(0, 1)
-        result = block_loss(corrected, self._shortlist.head, targets, self._weigh)
-        loss = result.loss
-        if self._proposer.sequential is not None:
-            plain = block_loss(hidden.flatten(0, 1), self._shortlist.head, targets, self._weigh)
-            loss = loss + self._config.loss.plain * plain.loss
-        torch.autograd.backward(loss / self._config.batch.accumulate)
-        self._tally.add(result.nll, result.match, targets >= 0)
-        self._tally.loss += float(result.loss.detach()) / self._config.batch.accumulate
+        done = self._task.run(examples, index)
+        torch.autograd.backward(done.loss / self._accumulate)
+        self._masters.collect()
+        self._tally.add(done)
+        self._tally.loss += float(done.loss.detach()) / self._accumulate
         visited = sum(len(example.answer) for example in examples)
         self._tally.answer_tokens += visited
         self.answer_tokens += visited
@@ -122,11 +113,12 @@ class Trainer:
 
     def _build_optimizer(self) -> torch.optim.AdamW:
         config = self._config.optimizer
-        small = [p for name, p in self._parameters.items() if not name.startswith(PREFIX)]
-        adapters = [p for name, p in self._parameters.items() if name.startswith(PREFIX)]
+        fast = [p for name, p in self._parameters.items() if self._task.is_fast(name)]
+        slow = [p for name, p in self._parameters.items() if not self._task.is_fast(name)]
         groups = [
-            {"params": small, "lr": config.placeholder_lr, "peak": config.placeholder_lr},
-            {"params": adapters, "lr": config.lr, "peak": config.lr},
+            {"params": params, "lr": lr, "peak": lr}
+            for params, lr in ((fast, config.placeholder_lr), (slow, config.lr))
+            if params
         ]
         return torch.optim.AdamW(groups, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
 
@@ -141,6 +133,7 @@ class Trainer:
                 for named in (checkpoint.parameters, checkpoint.first_moments, checkpoint.second_moments)
             ]
             self._restore(name, parameter, values, checkpoint.step)
+        self._masters.publish()
         self.step, self.answer_tokens = checkpoint.step, checkpoint.answer_tokens
         metrics.cut(self._folder, self.step)
 
@@ -148,8 +141,10 @@ class Trainer:
         value, first, second = values
         if value is None or first is None or second is None or value.shape != parameter.shape:
             raise CheckpointError(
-                f"the checkpoint in {self._folder} is of another adapter: {name} is missing or differs in shape"
+                f"the checkpoint in {self._folder} is of another run: {name} is missing or differs in shape"
             )
         with torch.no_grad():
             parameter.copy_(value)
-        self._optimizer.state[parameter] = {"step": torch.tensor(float(step)), "exp_avg": first, "exp_avg_sq": second}
+        moments = {"exp_avg": first.to(parameter.device), "exp_avg_sq": second.to(parameter.device)}
+        steps = torch.tensor(float(step), device=parameter.device)
+        self._optimizer.state[parameter] = {"step": steps, **moments}

@@ -13,6 +13,7 @@ from prove_core.evaluation.prefix import anchors_along, figures
 from prove_core.evaluation.proposer import measure_adapter
 from prove_core.model.adapters import BaseRecord
 from prove_core.model.loader import load
+from prove_core.training.config import AdapterConfig
 from prove_core.training.dataset import Example
 from prove_core.training.export import export_adapter
 from prove_core.training.proposer import BlockProposer
@@ -30,7 +31,7 @@ def config(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
     base = save_llama(folder / "base")
     plain = ModelConfig(checkpoint=str(base), dtype="float32", device="cpu")
     model = load(plain, attention="sdpa").model
-    proposer = BlockProposer(model, block_size=BLOCK_SIZE, rank=4, scale=2.0, seed=0, sequential=request.param)
+    proposer = BlockProposer(model, AdapterConfig(block_size=BLOCK_SIZE, rank=4, sequential=request.param))
     with torch.no_grad():
         for _, parameter in proposer.named_parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.2)

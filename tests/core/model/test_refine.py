@@ -19,6 +19,7 @@ def stirred_head(placeholders: int = 3) -> SequentialHead:
     head = SequentialHead(HIDDEN, 16, placeholders, torch.Generator().manual_seed(0))
     with torch.no_grad():
         head.o.normal_(std=0.6, generator=torch.Generator().manual_seed(1))
+        head.r.normal_(std=0.3, generator=torch.Generator().manual_seed(2))
     return head.requires_grad_(False)
 
 
@@ -40,10 +41,10 @@ def test_each_choice_follows_from_the_one_before_it() -> None:
     logits = functional.linear(hidden, output)
     plain = WindowOutput(tuple(logits.argmax(-1).tolist()), (0.5,) * 4, ())
     (found,) = Refiner(head, embedding, output, alone=False).refine(hidden, logits, [proposing(0)], [plain])
-    expected = [plain.argmax[0]]
+    expected, state = [plain.argmax[0]], torch.zeros(1, 16)
     for depth in range(3):
         previous = embedding(torch.tensor([expected[-1]]))
-        corrected = head(hidden[depth + 1 : depth + 2], previous, torch.tensor([depth]))
+        corrected, state = head(hidden[depth + 1 : depth + 2], previous, depth, state)
         allowed = logits[depth + 1].topk(CANDIDATES).indices
         scores = functional.linear(corrected, output)[0]
         expected.append(int(allowed[scores[allowed].argmax()]))

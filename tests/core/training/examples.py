@@ -6,7 +6,16 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from prove_core.training.config import AdapterConfig, BatchConfig, OptimizerConfig, TrainingConfig
+from prove_core.training.ar_task import ArTask
+from prove_core.training.block_task import BlockTask
+from prove_core.training.config import (
+    AdapterConfig,
+    BlockBatchConfig,
+    Method,
+    OptimizerConfig,
+    ProposerTraining,
+    VerifierTraining,
+)
 from prove_core.training.dataset import Example
 from prove_core.training.proposer import BlockProposer
 from prove_core.training.trainer import Trainer
@@ -41,35 +50,64 @@ def counting_model(steps: int = 150) -> PreTrainedModel:
     return model.eval()
 
 
-def tiny_config(steps: int) -> TrainingConfig:
+def tiny_config(steps: int, method: Method = Method.GATED, **changes: object) -> ProposerTraining:
     """Settings under which a tiny model learns in a few seconds."""
-    return TrainingConfig(
-        optimizer=OptimizerConfig(steps=steps, lr=1e-2, warmup=10),
-        adapter=AdapterConfig(block_size=BLOCK_SIZE, rank=8, sequential=16),
-        batch=BatchConfig(examples=8, rows=36, depths=(2, 3)),
-        checkpoint_seconds=1e-6,  # at every report
-        report_steps=10,
+    full = method is Method.FULL
+    settings: dict[str, object] = {
+        "method": method,
+        "optimizer": OptimizerConfig(steps=steps, lr=1e-3 if full else 1e-2, warmup=10),
+        "adapter": adapter_config(method),
+        "batch": BlockBatchConfig(examples=8, rows=36, depths=(2, 3)),
+        "checkpoint_seconds": 1e-6,  # at every report
+        "report_steps": 10,
+    }
+    return ProposerTraining.model_validate(settings | changes)
+
+
+def adapter_config(method: Method = Method.GATED, sequential: int = 16) -> AdapterConfig:
+    """What a tiny proposer looks like."""
+    full = method is Method.FULL
+    return AdapterConfig(
+        block_size=BLOCK_SIZE,
+        rank=8,
+        sequential=0 if full else sequential,
+        placeholders="shared" if full else "distinct",
     )
 
 
-def tiny_proposer(model: PreTrainedModel, sequential: int = 16) -> BlockProposer:
+def tiny_proposer(model: PreTrainedModel, sequential: int = 16, method: Method = Method.GATED) -> BlockProposer:
     """A fresh proposer over `model`."""
-    return BlockProposer(model, block_size=BLOCK_SIZE, rank=8, scale=2.0, seed=0, sequential=sequential)
+    return BlockProposer(model, adapter_config(method, sequential), method=method)
 
 
-def stirred_proposer(family: str = "llama") -> BlockProposer:
+def stirred_proposer(family: str = "llama", method: Method = Method.GATED) -> BlockProposer:
     """A proposer whose B matrices and head are not zero, so that they matter."""
-    proposer = tiny_proposer(tiny_model(family))
+    proposer = tiny_proposer(tiny_model(family), method=method)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for name, parameter in proposer.named_parameters():
-            if name.endswith(("lora_B.weight", "sequential.o")):
+            if name.endswith(("lora_B.weight", "sequential.o", "sequential.r")):
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.05)
     return proposer
 
 
-def tiny_trainer(folder: Path, steps: int) -> Trainer:
-    """Everything from scratch, as a new process would build it."""
-    model = tiny_model()
-    examples = greedy_examples(model, 64)
-    return Trainer(tiny_proposer(model), examples, tiny_config(steps), folder)
+def block_trainer(proposer: BlockProposer, examples: list[Example], config: ProposerTraining, folder: Path) -> Trainer:
+    """A trainer of `proposer`."""
+    return Trainer(BlockTask(proposer, examples, config), examples, config, config.batch, folder)
+
+
+def tiny_trainer(folder: Path, steps: int, kind: str = "gated") -> Trainer:
+    """Everything from scratch, as a new process would build it. `kind`: a Method, `bf16` (full) or `verifier`."""
+    dtype = torch.bfloat16 if kind == "bf16" else torch.float32
+    examples = greedy_examples(tiny_model(), 64)
+    model = tiny_model(dtype=dtype)
+    if kind == "verifier":
+        config = tiny_config(steps)
+        settings = VerifierTraining(optimizer=config.optimizer, rank=8, **_pace(config))
+        return Trainer(ArTask(model, settings), examples, settings, config.batch, folder)
+    method = Method.FULL if kind == "bf16" else Method(kind)
+    return block_trainer(tiny_proposer(model, method=method), examples, tiny_config(steps, method), folder)
+
+
+def _pace(config: ProposerTraining) -> dict[str, float]:
+    return {"checkpoint_seconds": config.checkpoint_seconds, "report_steps": config.report_steps}

@@ -5,32 +5,35 @@ import torch
 from torch.nn import functional
 
 from prove_core.errors import CheckpointError, UnsupportedModel
+from prove_core.training.config import Method
 from prove_core.training.layout import BlockBatch, lay_out
 from prove_core.training.proposer import BlockProposer
 from tests.core.tiny import tiny_model
-from tests.core.training.examples import BLOCK_SIZE, greedy_examples, stirred_proposer, tiny_proposer
+from tests.core.training.examples import BLOCK_SIZE, adapter_config, greedy_examples, stirred_proposer, tiny_proposer
 
 GATEABLE = ["llama", "qwen2", "qwen3"]
 
 
-def batch_of(family: str) -> tuple[BlockProposer, BlockBatch]:
+def batch_of(family: str, method: Method = Method.GATED) -> tuple[BlockProposer, BlockBatch]:
     examples = greedy_examples(tiny_model(family), 3, length=9)
-    return stirred_proposer(family), lay_out(examples, [[3, 7], [4], [5, 6, 9]], BLOCK_SIZE)
+    return stirred_proposer(family, method), lay_out(examples, [[3, 7], [4], [5, 6, 9]], BLOCK_SIZE)
 
 
+@pytest.mark.parametrize("method", list(Method))
 @pytest.mark.parametrize("family", GATEABLE)
-def test_a_block_in_a_batch_equals_the_window_of_inference(family: str) -> None:
-    """One block at a time, as a plain causal pass over KV of the stock model: what an engine computes."""
-    proposer, batch = batch_of(family)
-    hidden = proposer.hidden(batch)
-    model = proposer._model
+def test_a_block_in_a_batch_equals_the_window_of_inference(family: str, method: Method) -> None:
+    """One block at a time, as a plain causal pass over KV of the clean tokens: what an engine computes."""
+    proposer, batch = batch_of(family, method)
+    hidden = proposer.rows(batch).placeholders
+    model = proposer.backbone.model
+    table = proposer.placeholder.expand(BLOCK_SIZE - 1, -1)
     for row, block, anchor in [(0, 0, 3), (0, 1, 7), (1, 0, 4), (2, 2, 9)]:
         model.config._attn_implementation = "eager"
         with torch.no_grad():
             context = model(batch.tokens[row : row + 1, : anchor + 1], use_cache=True)
-            with proposer._gate.opened():
+            with proposer.backbone.gate.opened():
                 window = model.get_decoder()(
-                    inputs_embeds=proposer.placeholder[None],
+                    inputs_embeds=table[None],
                     past_key_values=context.past_key_values,
                     position_ids=torch.arange(anchor + 1, anchor + BLOCK_SIZE)[None],
                 )
@@ -43,41 +46,66 @@ def test_the_clean_stream_is_the_stock_model_bit_for_bit() -> None:
     stock.config._attn_implementation = "sdpa"
     with torch.no_grad():
         expected = stock(batch.tokens, use_cache=True).past_key_values
-    context = proposer.context(batch)
+    _, context = proposer._clean(batch)
     for layer, keys in enumerate(context.keys):
         assert torch.equal(keys, expected.layers[layer].keys)
         assert torch.equal(context.values[layer], expected.layers[layer].values)
 
 
+@pytest.mark.parametrize("method", [Method.UNGATED, Method.FULL])
+def test_gradients_reach_through_the_context(method: Method) -> None:
+    """Against autograd over plain causal passes, one per block, of its clean tokens and placeholders."""
+    proposer, batch = batch_of("llama", method)
+    weights = dict(proposer.named_parameters())
+    probe = torch.randn(proposer.rows(batch).placeholders.shape, generator=torch.Generator().manual_seed(3))
+    (proposer.rows(batch).placeholders * probe).sum().backward()
+    found = {name: p.grad.clone() for name, p in weights.items() if p.grad is not None}
+    for parameter in weights.values():
+        parameter.grad = None
+    model = proposer.backbone.model
+    model.config._attn_implementation = "eager"
+    table = proposer.placeholder.expand(BLOCK_SIZE - 1, -1)
+    for row, anchors in enumerate(batch.anchors.tolist()):
+        for block, anchor in enumerate(anchors):
+            clean = proposer.backbone.embedding(batch.tokens[row, : anchor + 1])
+            out = model.get_decoder()(inputs_embeds=torch.cat((clean, table))[None], use_cache=False)
+            (out.last_hidden_state[0, anchor + 1 :] * probe[row, block]).sum().backward()
+    expected = {name: p.grad for name, p in weights.items() if p.grad is not None}
+    assert set(found) == set(expected)
+    assert any("k_proj" in name for name in found)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-3, msg=name)
+
+
 def test_only_adapters_and_placeholders_get_gradients() -> None:
     proposer, batch = batch_of("llama")
-    proposer.corrected(proposer.hidden(batch), batch).square().sum().backward()
+    proposer.corrected(proposer.rows(batch).placeholders, batch).square().sum().backward()
     trained = dict(proposer.named_parameters())
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trained.values())
-    others = set(proposer._model.parameters()) - set(trained.values())
+    others = set(proposer.backbone.model.parameters()) - set(trained.values())
     assert others
     assert not any(parameter.requires_grad for parameter in others)
 
 
 def test_a_fresh_adapter_changes_nothing_and_a_lower_rank_is_embedded_exactly() -> None:
     low, batch = batch_of("llama")
-    wide = BlockProposer(tiny_model("llama"), block_size=BLOCK_SIZE, rank=13, scale=2.0, seed=7, sequential=16)
+    wide = BlockProposer(tiny_model("llama"), adapter_config(sequential=24).model_copy(update={"rank": 13}), seed=7)
     wide.load(dict(low.named_parameters()))
     with torch.no_grad():
-        torch.testing.assert_close(wide.hidden(batch), low.hidden(batch), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(wide.rows(batch).placeholders, low.rows(batch).placeholders, rtol=1e-4, atol=1e-4)
 
 
-def test_a_fresh_head_changes_nothing_and_a_trained_one_depends_on_the_token_before() -> None:
+def test_a_fresh_head_changes_nothing_and_a_trained_one_depends_on_the_tokens_before() -> None:
     fresh, batch = tiny_proposer(tiny_model("llama")), batch_of("llama")[1]
     trained = stirred_proposer()
     other = replace(batch, previous=batch.previous.flip(-1))
     with torch.no_grad():
-        hidden = fresh.hidden(batch)
+        hidden = fresh.rows(batch).placeholders
         assert torch.equal(fresh.corrected(hidden, batch), hidden)
         corrected = trained.corrected(hidden, batch)
         assert not torch.allclose(corrected, hidden)
         changed = (trained.corrected(hidden, other) != corrected).any(-1)
-    assert torch.equal(changed, other.previous != batch.previous)
+    assert torch.equal(changed, (other.previous != batch.previous).cummax(-1).values)
 
 
 def test_foreign_adapters_are_refused() -> None:
@@ -85,7 +113,7 @@ def test_foreign_adapters_are_refused() -> None:
     tensors = dict(proposer.named_parameters())
     with pytest.raises(CheckpointError, match="lacks"):
         proposer.load({k: v for k, v in tensors.items() if "layers.1" not in k})
-    narrow = BlockProposer(tiny_model("llama"), block_size=BLOCK_SIZE, rank=2, scale=2.0, seed=0)
+    narrow = BlockProposer(tiny_model("llama"), adapter_config().model_copy(update={"rank": 2}))
     with pytest.raises(CheckpointError, match="does not fit"):
         narrow.load(tensors)
 
@@ -96,7 +124,7 @@ def test_windows_beyond_the_trained_block_reuse_the_last_placeholder() -> None:
     wide = lay_out(examples, [[3]], 8)
     narrow = lay_out(examples, [[3]], BLOCK_SIZE)
     with torch.no_grad():
-        head, whole = proposer.hidden(narrow), proposer.hidden(wide)
+        head, whole = proposer.rows(narrow).placeholders, proposer.rows(wide).placeholders
     torch.testing.assert_close(whole[:, :, : BLOCK_SIZE - 1], head, rtol=1e-4, atol=1e-4)
     assert torch.isfinite(functional.linear(whole, proposer.head)).all()
 
@@ -105,4 +133,4 @@ def test_attention_that_training_would_get_wrong_is_refused() -> None:
     examples = greedy_examples(tiny_model("mistral"), 1)
     proposer = tiny_proposer(tiny_model("mistral"))
     with pytest.raises(UnsupportedModel, match="sliding"):
-        proposer.hidden(lay_out(examples, [[3]], BLOCK_SIZE))
+        proposer.rows(lay_out(examples, [[3]], BLOCK_SIZE))
