@@ -1,6 +1,7 @@
 """YAML into pydantic models, with errors a person can act on."""
 
 import json
+import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -26,6 +27,12 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is given twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 takes 1e-4 for text, since it has no point
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
 
 
 def read_yaml(path: Path) -> Any:

@@ -1,10 +1,13 @@
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prove_core.errors import DataError, ProveError
 from prove_core.training.dataset import read_examples
-from prove_core.training.distill import distill, greedy_answers
+from prove_core.training.distill import distill, greedy_answers, pool_tokens, unanswered
 from tests.core.engine.harness import engine_config, running
 from tests.core.toy import VOCABULARY, ToyRunner
 
@@ -40,19 +43,40 @@ def test_a_prompt_that_cannot_fit_is_an_error() -> None:
 
 
 def test_a_killed_run_is_taken_up_where_its_file_ends(tmp_path: Path) -> None:
-    path, ticks = tmp_path / "answers.jsonl", []
+    path, ticks = tmp_path / "answers.jsonl", list[int]()
     with running(ToyRunner(4)) as engine:
         assert distill(engine, PROMPTS[:5], 12, (STOP,), path) == 5
         with path.open("a") as file:
             file.write('{"prompt": [5, 1, 2], "answ')
-        assert distill(engine, [*PROMPTS, PROMPTS[0]], 12, (STOP,), path, lambda: ticks.append(1)) == 15
+        assert distill(engine, [*PROMPTS, PROMPTS[0]], 12, (STOP,), path, ticks.append) == 15
         assert distill(engine, PROMPTS, 12, (STOP,), path) == 0
-    assert len(ticks) == 21
+    assert sorted(ticks) == sorted(len(expected(prompt)) for prompt in PROMPTS[5:])
     examples = read_examples([path], vocabulary=VOCABULARY, shortest=1)
     assert {e.prompt: e.answer for e in examples} == {prompt: expected(prompt) for prompt in PROMPTS}
 
 
-@pytest.mark.parametrize("text", ["not json\n", '{"question": "x"}\n', "[1]\n"])
+def test_answers_of_another_model_are_not_added_to(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    with running(ToyRunner(4)) as engine:
+        distill(engine, PROMPTS[:2], 12, (STOP,), path, by="toy, 12 tokens")
+    assert unanswered(PROMPTS, path, "toy, 12 tokens") == PROMPTS[2:]
+    assert unanswered(PROMPTS, path) == PROMPTS[2:]
+    with pytest.raises(DataError, match=r"by toy, 12 tokens, not by toy, 13 tokens: name another file"):
+        unanswered(PROMPTS, path, "toy, 13 tokens")
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 20), st.integers(1, 10))
+def test_the_pool_holds_any_completions_that_may_run_together(lengths: list[int], most: int, together: int) -> None:
+    prompts = [(0,) * length for length in lengths]
+    needed = [-(-(length + most) // 4) * 4 for length in lengths]
+    worst = max(sum(chosen) for chosen in combinations(needed, min(together, len(needed))))
+    assert pool_tokens(prompts, most, together, 4) == worst
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["not json\n", '{"question": "x"}\n', "[1]\n", "3\n", '{"prompt": "text"}\n', '{"prompt": "a", "answer": "b"}\n'],
+)
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text(text)
