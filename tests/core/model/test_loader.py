@@ -105,6 +105,28 @@ def test_first_layers_alone(tmp_path: Path) -> None:
     assert "3 layers" in refusal(CheckpointError, folder, layers=4)
 
 
+@pytest.mark.parametrize("layers", [(0, 2), (1,), (0, 1, 2), (1, 2)])
+def test_chosen_layers_alone(tmp_path: Path, layers: tuple[int, ...]) -> None:
+    """Against the whole model whose other layers add nothing: what they write to the residual stream is zeroed."""
+    folder = save_llama(tmp_path / "m", layers=3)
+    short, whole = load_tiny(folder, layers=layers), load_tiny(folder).model
+    assert short.layers == layers
+    assert short.model.config.num_hidden_layers == len(layers)
+    ids = torch.tensor([[5, 6, 7]])
+    for index in set(range(3)) - set(layers):
+        whole.model.layers[index].self_attn.o_proj.weight.zero_()
+        whole.model.layers[index].mlp.down_proj.weight.zero_()
+    with torch.inference_mode():
+        torch.testing.assert_close(short.model(ids).logits, whole(ids).logits)
+        cached = short.model(ids, use_cache=True).past_key_values
+    assert len(cached.layers) == len(layers), "layers number their KV from 0"
+
+
+@pytest.mark.parametrize("layers", [(2, 0), (1, 1), (), (0, 3)])
+def test_layers_that_cannot_be_kept(tmp_path: Path, layers: tuple[int, ...]) -> None:
+    assert "layer" in refusal(CheckpointError, save_llama(tmp_path / "m", layers=3), layers=layers)
+
+
 def test_missing_and_wrong_places(llama: Path, tmp_path: Path) -> None:
     assert "no checkpoint folder" in refusal(CheckpointError, tmp_path / "nowhere")
     assert "give the folder" in refusal(CheckpointError, llama / "config.json")
