@@ -162,7 +162,7 @@ class Settings(Frozen):
         if [model.checkpoint for model in models] != [CHECKPOINTS["proposer"], CHECKPOINTS["verifier"]]:
             return None
         folder = BUILTINS[CHECKPOINTS["verifier"]].adapter
-        if folder is None or any(model.adapter or model.layers for model in models):
+        if folder is None or any((model.adapter, model.layers) != (None, None) for model in models):
             return None
         return read_gate(folder / FILE) if (folder / FILE).is_file() else None
 

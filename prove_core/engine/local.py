@@ -42,10 +42,11 @@ def _cycle(engines: Mapping[Role, Engine], request: GenerateRequest) -> Iterator
         if not isinstance(following, Pending):
             yield following
             return
-        steps, following = driver.advance(_call(engines[following.role], following.request))
+        steps, following = driver.advance(call(engines[following.role], following.request))
 
 
-def _call(engine: Engine, request: CallRequest) -> CallResult:
+def call(engine: Engine, request: CallRequest) -> CallResult:
+    """One call, to its answer. Raises what the engine answers."""
     answers: queue.SimpleQueue[CallResult | ProveError] = queue.SimpleQueue()
     engine.call(request, answers.put)
     answer = answers.get()

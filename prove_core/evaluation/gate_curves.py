@@ -11,9 +11,20 @@ from itertools import accumulate
 import numpy as np
 
 from prove_core.decoding.acceptance import Evidence
-from prove_core.training.gate_records import BlockRecord, Candidate
+from prove_core.training.gate_records import BlockRecord
 
-Score = Callable[[Evidence], float]
+ScoredBlock = Sequence[tuple[float, bool]]  # of each candidate in order: a gate's score, and whether it is right
+
+
+def scored(records: Sequence[BlockRecord], score: Callable[[Evidence], float]) -> list[ScoredBlock]:
+    """The blocks with the scores that a gate gives their candidates."""
+    return [[(score(each.evidence), each.right) for each in record.candidates] for record in records]
+
+
+def until_wrong(block: ScoredBlock) -> ScoredBlock:
+    """The candidates up to and including the first that is wrong."""
+    labels = [right for _, right in block]
+    return block[: labels.index(False) + 1] if False in labels else block
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +86,20 @@ class Curve:
         return self.levels[count] if count < len(self.levels) else 0.0
 
 
-def curve(records: Sequence[BlockRecord], score: Score) -> Curve:
+def curve(blocks: Sequence[ScoredBlock]) -> Curve:
     """The curve of a gate over at least one block."""
     lowest: list[float] = []
     wrong: list[bool] = []
-    for record in records:
+    for block in blocks:
         # a candidate goes through only where all before it do: what counts is the lowest score so far
-        lowest += accumulate((score(each.evidence) for each in record.candidates), min)
-        wrong += [not each.right for each in record.candidates]
+        lowest += accumulate((score for score, _ in block), min)
+        wrong += [not right for _, right in block]
     values, inverse = np.unique(np.asarray(lowest, dtype=np.float64), return_inverse=True)
     committed = np.cumsum(np.bincount(inverse, minlength=len(values))[::-1])
     errors = np.cumsum(np.bincount(inverse, weights=wrong, minlength=len(values))[::-1])
     possible = int((values > 0).sum())  # no threshold lets a score of 0 through
     return Curve(
-        len(records),
+        len(blocks),
         tuple(values[::-1][:possible].tolist()),
         tuple(committed[:possible].tolist()),
         tuple(errors.astype(int)[:possible].tolist()),
@@ -104,12 +115,11 @@ class Bin:
     right_share: float
 
 
-def calibration(candidates: Sequence[Candidate], score: Score, bins: int = 10) -> list[Bin]:
+def calibration(candidates: ScoredBlock, bins: int = 10) -> list[Bin]:
     """`bins` equal parts of 0..1, without those that are empty."""
     parts: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
-    for candidate in candidates:
-        value = score(candidate.evidence)
-        parts[min(int(value * bins), bins - 1)].append((value, candidate.right))
+    for value, right in candidates:
+        parts[min(int(value * bins), bins - 1)].append((value, right))
     return [
         Bin(len(part), sum(value for value, _ in part) / len(part), sum(right for _, right in part) / len(part))
         for part in parts

@@ -41,12 +41,6 @@ class BlockRecord:
     anchor: int
     candidates: tuple[Candidate, ...]
 
-    @property
-    def decided(self) -> tuple[Candidate, ...]:
-        """The candidates up to and including the first that is wrong."""
-        wrong = [not candidate.right for candidate in self.candidates]
-        return self.candidates[: wrong.index(True) + 1] if True in wrong else self.candidates
-
 
 def write_records(path: Path, records: Sequence[BlockRecord]) -> None:
     """Write one line per block. Raises DataError when the file cannot be written."""

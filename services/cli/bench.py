@@ -112,6 +112,51 @@ def quality(
         max_tokens,
     )
     for name, value in report.figures.items():
-        typer.echo(f"{name:32} {value:9.4f}")
+        typer.echo(f"{name:36} {value:9.4f}")
+    if json:
+        report.write(json)
+
+
+@app.command()
+@one_line_errors
+def gates(
+    data: Annotated[Path, typer.Option(help="JSONL with `question` or `prompt`.")],
+    json: Json = None,
+    limit: Annotated[int, typer.Option(min=2, help="Prompts to use.")] = 50,
+    block_size: Annotated[int, typer.Option(min=2, max=64, help="Tokens per proposed block.")] = 8,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 128,
+    stride: Annotated[int, typer.Option(min=1, help="Record a block at every so many tokens of an answer.")] = 4,
+    theta: Annotated[
+        list[float] | None, typer.Option(min=0, max=1, help="Threshold of mode prove; repeat for several.")
+    ] = None,
+    tau: Annotated[float, typer.Option(min=0, max=1, help="Threshold of mode mars.")] = 0.9,
+    record: Annotated[Path | None, typer.Option(help="Write the recorded blocks here, as JSONL.")] = None,
+    gate_weights: Annotated[
+        Path | None, typer.Option(help="Fit of the logistic gate; default: fitted on the other half of the prompts.")
+    ] = None,
+    checkpoint: Annotated[str, typer.Option(help="Proposer.")] = "default-proposer",
+    verifier_checkpoint: Annotated[str, typer.Option(help="Verifier.")] = "default-verifier",
+    verifier_adapter: Annotated[Path | None, typer.Option(help="Adapter on the verifier.")] = None,
+    verifier_layers: Annotated[int | None, typer.Option(min=1, help="Its first layers alone.")] = None,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option()] = "bfloat16",
+    deterministic: Annotated[
+        bool, typer.Option(help="Make rows independent of their pass: no non-AR token is then a matter of rounding.")
+    ] = True,
+) -> None:
+    """What a verifier is worth: how well gates tell AR tokens from others, and what they commit at what error."""
+    from prove_core.config import ModelConfig  # noqa: PLC0415
+    from prove_core.decoding.gate_file import read_gate  # noqa: PLC0415
+    from services.benchmarks.gates import Plan, run  # noqa: PLC0415
+
+    weights = None if gate_weights is None else read_gate(gate_weights)
+    plan = Plan(block_size, max_tokens, stride, tuple(theta or [0.01, 0.05, 0.1]), tau, weights)
+    adapter = None if verifier_adapter is None else str(verifier_adapter)
+    proposer = ModelConfig(checkpoint=checkpoint, dtype=dtype, deterministic=deterministic)
+    verifier = proposer.model_copy(
+        update={"checkpoint": verifier_checkpoint, "adapter": adapter, "layers": verifier_layers}
+    )
+    report = run(proposer, verifier, data, limit, plan, record)
+    for name, value in (report.figures | report.ratios).items():
+        typer.echo(f"{name:56} {value:9.4f}")
     if json:
         report.write(json)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prove_core.decoding.acceptance import Evidence, gated_length
-from prove_core.evaluation.gate_curves import Curve, calibration, calibration_error, curve
+from prove_core.evaluation.gate_curves import Curve, calibration, calibration_error, curve, scored, until_wrong
 from prove_core.training.gate_records import BlockRecord, Candidate
 from prove_core.types import DecodingParams, Gate, Mode
 
@@ -33,14 +33,14 @@ def by_hand(records: list[BlockRecord], threshold: float) -> tuple[int, int]:
 @given(RECORDS, SCORES)
 def test_a_threshold_commits_what_the_gate_commits(records: list[BlockRecord], threshold: float) -> None:
     tokens, wrong = by_hand(records, threshold)
-    point = curve(records, confidence).at(threshold)
+    point = curve(scored(records, confidence)).at(threshold)
     assert point.tokens_per_cycle == pytest.approx(tokens / len(records))
     assert point.non_ar_share == pytest.approx(wrong / tokens)
 
 
 @given(RECORDS, st.floats(0, 1))
 def test_no_threshold_within_the_share_commits_more(records: list[BlockRecord], share: float) -> None:
-    found = curve(records, confidence).at_share(share)
+    found = curve(scored(records, confidence)).at_share(share)
     levels = {0.0, *(each.evidence.confidence for record in records for each in record.candidates)}
     within = [tokens for tokens, wrong in (by_hand(records, level) for level in levels) if wrong <= share * tokens]
     assert found.tokens_per_cycle * len(records) >= max([len(records), *within]) - 1e-9
@@ -57,18 +57,28 @@ def test_between_two_thresholds_blocks_are_mixed() -> None:
     assert between.at_share(0.0).tokens_per_cycle == 2.0
 
 
-@given(st.lists(CANDIDATES, min_size=1, max_size=30), st.integers(1, 12))
-def test_calibration_bins_hold_every_candidate_once(candidates: list[Candidate], bins: int) -> None:
-    parts = calibration(candidates, confidence, bins)
+SCORED = st.tuples(SCORES, st.booleans())
+
+
+@given(st.lists(SCORED, min_size=1, max_size=30), st.integers(1, 12))
+def test_calibration_bins_hold_every_candidate_once(candidates: list[tuple[float, bool]], bins: int) -> None:
+    parts = calibration(candidates, bins)
     assert sum(part.count for part in parts) == len(candidates)
-    assert sum(part.count * part.right_share for part in parts) == pytest.approx(sum(c.right for c in candidates))
-    scores = sum(each.evidence.confidence for each in candidates)
-    assert sum(part.count * part.mean_score for part in parts) == pytest.approx(scores)
+    assert sum(part.count * part.right_share for part in parts) == pytest.approx(sum(right for _, right in candidates))
+    assert sum(part.count * part.mean_score for part in parts) == pytest.approx(sum(score for score, _ in candidates))
     assert 0 <= calibration_error(parts) <= 1
 
 
 def test_a_score_that_is_a_probability_has_no_calibration_error() -> None:
-    candidates = [Candidate(Evidence(0.75, 0.0, False), i % 4 != 0) for i in range(8)]
-    assert calibration_error(calibration(candidates, confidence)) == 0
-    overconfident = [Candidate(Evidence(1.0, 0.0, False), i % 2 == 0) for i in range(8)]
-    assert calibration_error(calibration(overconfident, confidence)) == 0.5
+    assert calibration_error(calibration([(0.75, i % 4 != 0) for i in range(8)])) == 0
+    assert calibration_error(calibration([(1.0, i % 2 == 0) for i in range(8)])) == 0.5
+
+
+@given(st.lists(SCORED, max_size=8))
+def test_what_counts_before_an_error_ends_with_it(block: list[tuple[float, bool]]) -> None:
+    expected = []
+    for candidate in block:
+        expected.append(candidate)
+        if not candidate[1]:
+            break
+    assert until_wrong(block) == expected

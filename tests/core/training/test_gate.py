@@ -115,16 +115,6 @@ def test_written_records_are_read(tmp_path_factory: pytest.TempPathFactory, reco
     assert read_records(path) == records
 
 
-@given(RECORDS)
-def test_what_was_decided_ends_with_the_first_wrong_candidate(record: BlockRecord) -> None:
-    expected = []
-    for candidate in record.candidates:
-        expected.append(candidate)
-        if not candidate.right:
-            break
-    assert list(record.decided) == expected
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
