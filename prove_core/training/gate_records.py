@@ -45,6 +45,7 @@ class BlockRecord:
 def write_records(path: Path, records: Sequence[BlockRecord]) -> None:
     """Write one line per block. Raises DataError when the file cannot be written."""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(_plain(record)) + "\n" for record in records), encoding="utf-8")
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error

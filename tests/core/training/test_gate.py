@@ -143,4 +143,4 @@ def test_no_records_at_all(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no blocks"):
         read_records(tmp_path / "empty.jsonl")
     with pytest.raises(DataError, match="cannot be written"):
-        write_records(tmp_path / "none" / "out.jsonl", [])
+        write_records(tmp_path / "empty.jsonl" / "out.jsonl", [])
