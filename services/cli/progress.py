@@ -118,14 +118,18 @@ def reporting(*, enabled: bool) -> Iterator[Display]:
         yield lines
         lines.finish()
         return
-    columns = (
+    with bars.Progress(*bar_columns(), console=STDERR) as display:
+        shown = Bars(display)
+        yield shown
+        shown.finish()
+
+
+def bar_columns() -> tuple[bars.ProgressColumn, ...]:
+    """What a line of `Bars` shows."""
+    return (
         bars.SpinnerColumn(finished_text="[green]✓[/green]"),
         bars.TextColumn("{task.description}"),
         bars.BarColumn(bar_width=30),
         bars.TimeElapsedColumn(),
         bars.TextColumn("[dim]{task.fields[note]}"),
     )
-    with bars.Progress(*columns, console=STDERR) as display:
-        shown = Bars(display)
-        yield shown
-        shown.finish()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, Literal
 
 import typer
@@ -60,7 +61,7 @@ def proposer(
     """Teach a checkpoint to propose blocks. Interrupted, the same command goes on where it was."""
     from prove_core.training.config import ProposerTraining  # noqa: PLC0415  torch is slow to import
     from prove_core.training.runs import train_proposer  # noqa: PLC0415
-    from services.cli.training import run, serving_yaml  # noqa: PLC0415
+    from services.cli.training import naming, run, serving_yaml, trained_model  # noqa: PLC0415
     from services.training_settings import as_yaml, training_settings  # noqa: PLC0415
 
     common = _common(checkpoint, steps, lr, batch, accumulate, seed, dtype, device)
@@ -76,7 +77,7 @@ def proposer(
             raise SettingsError("--stage ar trains all weights and no blocks: leave out what is about adapters")
         model = _ar({**common, "method": "full"}, config, data, out, no_plot=no_plot, print_config=print_config)
         if model is not None:
-            _say(f"now its blocks:  prove train proposer --checkpoint {model.checkpoint} --data ... --out ...")
+            _say(f"now its blocks:  prove train proposer --checkpoint {quote(model.checkpoint)} --data ... --out ...")
         return
     settings = training_settings(ProposerTraining, config, {**common, **block})
     if print_config:
@@ -87,12 +88,10 @@ def proposer(
     serving = folder / "serve.yaml"
     serving.write_text(serving_yaml(settings, result), encoding="utf-8")
     _say(f"trained: {result}")
-    if settings.method.value == "gated":
-        where = f"--checkpoint {settings.model.checkpoint} --adapter {result}"
-        size = settings.adapter.block_size
-        _say(f"measure it:  prove bench prefix --data PROMPTS.jsonl {where} --block-size {size}")
-    _say(f'try it:      prove generate --config {serving} "Why is the sky blue?"')
-    _say(f"serve it:    prove serve {serving}")
+    where = f"{naming(trained_model(settings.model, result))} --block-size {settings.adapter.block_size}"
+    _say(f"measure it:  prove bench prefix --data PROMPTS.jsonl {where}")
+    _say(f'try it:      prove generate --config {quote(str(serving))} "Why is the sky blue?"')
+    _say(f"serve it:    prove serve {quote(str(serving))}")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Protocol, TypeVar
 
 import typer
@@ -105,6 +106,12 @@ def trained_model(model: ModelConfig, result: Path) -> ModelConfig:
     return model.model_copy(
         update={"checkpoint": str(base.resolve()) if base.is_dir() else model.checkpoint, "adapter": folder}
     )
+
+
+def naming(model: ModelConfig) -> str:
+    """The options that name a model on a command line."""
+    adapter = "" if model.adapter is None else f" --adapter {quote(model.adapter)}"
+    return f"--checkpoint {quote(model.checkpoint)}{adapter}"
 
 
 def serving_yaml(config: ProposerTraining, result: Path) -> str:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress as Display
 
 from prove_core.model.builtin import BuiltinStatus
 from services.cli.models import show, tabbed
-from services.cli.progress import Lines
+from services.cli.progress import Bars, Lines, bar_columns
 
 PATH = Path("/home/somebody/.cache/prove/checkpoints/smollm2-135m-instruct-1")
 CACHED = BuiltinStatus(
@@ -40,6 +41,33 @@ def test_stages_are_plain_lines_at_once() -> None:
     assert following == "next ..."
     lines.finish()
     assert out.seen.endswith("next ...\n")
+
+
+def test_notes_in_a_log_are_few_and_the_last_is_not_lost() -> None:
+    out = Flushed()
+    lines = Lines(Console(file=out, width=20))
+    lines.stage("training", total=9)
+    for step in range(9):
+        lines.note(f"step {step} [of] nine, with more to say")
+    assert out.seen == "training ...\nstep 0 [of] nine, with more to say\n"
+    lines.finish()
+    *_, last, done = out.seen.splitlines()
+    assert len(out.seen.splitlines()) == 4
+    assert last == "step 8 [of] nine, with more to say"
+    assert done.startswith("training: done in ")
+
+
+def test_a_bar_shows_its_note() -> None:
+    out = io.StringIO()
+    columns = bar_columns()
+    with Display(*columns, console=Console(file=out, force_terminal=True, width=100)) as display:
+        bars = Bars(display)
+        bars.stage("reading [this]")
+        bars.stage("training", total=2)
+        bars.advance(1)
+        bars.note("loss 2.5")
+    assert "reading [this]" in out.getvalue()
+    assert "loss 2.5" in out.getvalue()
 
 
 def test_models_for_another_program() -> None:

@@ -71,7 +71,8 @@ def test_a_trained_proposer_is_served(model: Path, answers: Path, tmp_path: Path
     options = {"gated": BLOCK, "ungated": (*BLOCK, "--ungated"), "full": ("--full", "--block-size", "4")}[method]
     result = invoke(*common("proposer", model, answers, out), *options)
     assert f"prove serve {out / 'serve.yaml'}" in words(result.stderr)
-    assert ("prove bench prefix" in result.stderr) == (method == "gated")
+    named = f"{out / 'model'}" if method == "full" else f"{model} --adapter {out / 'adapter'}"
+    assert f"prove bench prefix --data PROMPTS.jsonl --checkpoint {named} --block-size 4" in words(result.stderr)
     assert "step 20 of 20 loss " in words(result.stderr)
     assert " L " in words(result.stderr)
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
