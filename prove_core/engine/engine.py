@@ -182,15 +182,6 @@ class Engine:
                 self._scheduler.remove(plan.job.session)
                 self._answer(plan.job, plan.job.result(answer))
 
-    def _run_apart(self, planned: list[Planned], error: Exception) -> None:
-        """A pass has failed: find out whose fault it was, so that only its calls fail."""
-        if len(planned) > 1:
-            for plan in planned:
-                self._run([plan])
-            return
-        logger.error("a forward pass failed", exc_info=error)
-        self._fail([planned[0].job], PassFailed(f"the forward pass failed: {error}"))
-
     def _answer(self, job: Job, result: CallResult | ProveError) -> None:
         """Whoever waits may be gone: then the session goes too."""
         if not self._tell(job.session, job.done, result):

@@ -1,13 +1,11 @@
-"""`prove bench prefix`: how far a gated adapter's blocks agree with the stock model's own greedy continuation."""
+"""`prove bench prefix`: how far a proposer's blocks agree with its own greedy continuation."""
 
 from pathlib import Path
 
 from prove_core.config import ModelConfig
 from prove_core.evaluation.prefix import PrefixFigures
 from prove_core.evaluation.prompts import read_prompts
-from prove_core.evaluation.proposer import measure_adapter
-from prove_core.model.builtin import BUILTINS
-from prove_core.model.progress import Progress
+from prove_core.evaluation.served_prefix import measure_served
 from prove_core.training.dataset import Example
 from prove_core.training.distill import greedy_answers
 from services.benchmarks.prompts import rendered, text_engine
@@ -15,35 +13,44 @@ from services.benchmarks.report import Report
 from services.cli.progress import reporting
 
 
-def run(
-    data: Path, limit: int, block_sizes: list[int], max_tokens: int, checkpoint: str, adapter: Path | None
-) -> Report:
-    """Let the stock model answer `limit` prompts, then compare blocks proposed along its answers with them."""
-    folder = adapter or BUILTINS["default-proposer"].adapter
-    model = ModelConfig(checkpoint=checkpoint, adapter=str(folder))
+def run(model: ModelConfig, data: Path, limit: int, block_sizes: list[int], max_tokens: int, stride: int) -> Report:
+    """Let the proposer answer `limit` prompts by AR, then compare blocks that it proposes along its answers with them.
+
+    A gated adapter's AR answers are the stock model's.
+    """
     texts = read_prompts(data, limit)
-    with reporting(enabled=True) as progress:
-        trajectories = _answers(model.model_copy(update={"adapter": None}), texts, max_tokens, progress)
-        results = measure_adapter(model, trajectories, block_sizes, progress=progress)
+    with (
+        reporting(enabled=True) as progress,
+        text_engine(model, tokens=32768, name="prefix", progress=progress) as built,
+    ):
+        prompts = rendered(built.info, texts)
+        progress.stage("answering the prompts", len(prompts))
+        trajectories = []
+        for index, answer in greedy_answers(built.engine, prompts, max_tokens, built.info.eos_ids):
+            trajectories.append(Example(prompts[index], answer))
+            progress.advance(1)
+        results = []
+        for size in block_sizes:
+            progress.stage(f"proposing blocks of {size}", len(trajectories))
+            results.append(
+                measure_served(built.engine, trajectories, size, stride=stride, tick=lambda: progress.advance(1))
+            )
     figures: dict[str, float] = {"prompts": len(texts), "prefix_mean": results[0].mean}
-    figures |= {f"prefix_mean_b{result.block_size}": result.mean for result in results}
+    for result in results:
+        figures[f"prefix_mean_b{result.block_size}"] = result.mean
+        figures[f"anchors_b{result.block_size}"] = result.anchors
     samples = {key: value for result in results for key, value in _curves(result).items()}
-    config = {"data": data.name, "max_tokens": max_tokens, "checkpoint": checkpoint, "adapter": Path(str(folder)).name}
-    return Report(name="prefix", config=config, samples=samples, figures=figures)
+    adapter = None if model.adapter is None else Path(model.adapter).name
+    config = {"data": data.name, "max_tokens": max_tokens, "stride": stride, "dtype": model.dtype}
+    return Report(
+        name="prefix",
+        config=config | {"checkpoint": model.checkpoint, "adapter": adapter},
+        samples=samples,
+        figures=figures,
+    )
 
 
 def _curves(result: PrefixFigures) -> dict[str, list[float]]:
-    """By place in the block: is the candidate right, and are all up to it."""
+    """By place in the block: is the candidate right (given the block's own tokens before), and are all up to it."""
     size = result.block_size
     return {f"match_b{size}": list(result.match), f"survival_b{size}": list(result.survival)}
-
-
-def _answers(model: ModelConfig, texts: list[str], max_tokens: int, progress: Progress) -> list[Example]:
-    with text_engine(model, tokens=32768, name="prefix", progress=progress) as built:
-        prompts = rendered(built.info, texts)
-        progress.stage("answering the prompts", len(prompts))
-        examples = []
-        for index, answer in greedy_answers(built.engine, prompts, max_tokens, built.info.eos_ids):
-            examples.append(Example(prompts[index], answer))
-            progress.advance(1)
-        return examples

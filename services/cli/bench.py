@@ -61,13 +61,17 @@ def prefix(
     limit: Annotated[int, typer.Option(min=1, help="Prompts to use.")] = 200,
     block_size: Annotated[list[int] | None, typer.Option(min=2, max=64, help="Repeat for several.")] = None,
     max_tokens: Annotated[int, typer.Option(min=2, help="Of each answer.")] = 160,
-    checkpoint: Annotated[str, typer.Option(help="The adapter's base.")] = "smollm2-135m-instruct",
-    adapter: Annotated[Path | None, typer.Option(help="Gated adapter; default: the built-in one.")] = None,
+    stride: Annotated[int, typer.Option(min=1, help="Tokens of an answer between two blocks.")] = 4,
+    checkpoint: Annotated[str, typer.Option(help="Proposer to measure, or an adapter's base.")] = "default-proposer",
+    adapter: Annotated[Path | None, typer.Option(help="Block adapter on it.")] = None,
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option()] = "bfloat16",
 ) -> None:
-    """How many leading tokens of a proposed block equal the model's own greedy continuation (L)."""
+    """How many leading tokens of a proposed block equal the proposer's own greedy continuation (L)."""
+    from prove_core.config import ModelConfig  # noqa: PLC0415
     from services.benchmarks.prefix import run  # noqa: PLC0415
 
-    report = run(data, limit, block_size or [8], max_tokens, checkpoint, adapter)
+    model = ModelConfig(checkpoint=checkpoint, adapter=None if adapter is None else str(adapter), dtype=dtype)
+    report = run(model, data, limit, block_size or [8], max_tokens, stride)
     for name, value in report.figures.items():
         typer.echo(f"{name:28} {value:8.3f}")
     for name, curve in report.samples.items():
