@@ -1,10 +1,10 @@
 """Teacher forcing through an engine: what its model makes of a text that somebody else wrote."""
 
-import queue
+from typing import cast
 
 from prove_core.engine.engine import Engine
-from prove_core.errors import ProveError
-from prove_core.types import CallRequest, CallResult, Commit, Reading, TokenIds, Verify
+from prove_core.engine.local import call
+from prove_core.types import CallRequest, Commit, Reading, TokenIds, Verify
 
 PIECE = 64  # a pass of any engine has room for such a block, however small its `max_rows`
 
@@ -20,21 +20,10 @@ def read_forced(engine: Engine, session: str, prompt: TokenIds, text: TokenIds) 
     try:
         for start in range(0, max(1, len(text)), PIECE):
             block = text[start : start + PIECE]
-            reading = _verify(engine, commit, block)
+            reading = cast(Reading, call(engine, CallRequest(commit, Verify(block))).answer)
             argmax = argmax[:start] + reading.argmax  # each reading ends with what would follow its block
             probabilities += reading.probabilities
             commit = Commit(session, commit.cycle + 1, len(prompt) + start, block)
         return Reading(argmax, probabilities)
     finally:
         engine.release(session)
-
-
-def _verify(engine: Engine, commit: Commit, block: TokenIds) -> Reading:
-    answers: queue.SimpleQueue[CallResult | ProveError] = queue.SimpleQueue()
-    engine.call(CallRequest(commit, Verify(block)), answers.put)
-    result = answers.get()
-    if isinstance(result, ProveError):
-        raise result
-    if not isinstance(result.answer, Reading):
-        raise AssertionError("a Verify is answered with a Reading")
-    return result.answer

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from prove_core.errors import CheckpointError, DataError
 from prove_core.model.adapters import base_record
+from prove_core.model.info import read_info
 from prove_core.model.loader import LoadedModel, load
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.source import Source, resolve
+from prove_core.text.data import DataTokenizer
 from prove_core.training.ar_task import ArTask
 from prove_core.training.block_task import BlockTask
 from prove_core.training.config import Method, ProposerTraining, Run, VerifierTraining
@@ -86,10 +88,12 @@ def _begin(
     source = resolve(config.model.checkpoint, progress)
     if source.adapter is not None or config.model.adapter is not None:
         raise CheckpointError("training starts from a checkpoint without an adapter: name the base alone")
-    _claim(config, data, out)
-    loaded = load(config.model, progress, attention="sdpa")
     progress.stage("reading the data")
-    return loaded, source, read_examples(data, vocabulary=loaded.info.vocab_size)
+    info = read_info(config.model, progress)
+    text = DataTokenizer(info.tokenizer, info.eos_ids)
+    examples = read_examples(data, vocabulary=info.vocab_size, text=text)
+    _claim(config, data, out)  # once the data is known to be good: a folder is claimed for good
+    return load(config.model, progress, attention="sdpa"), source, examples
 
 
 def _claim(config: Run, data: Sequence[Path], out: Path) -> None:

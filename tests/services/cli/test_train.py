@@ -207,6 +207,14 @@ def test_options_go_over_the_file_and_the_file_over_presets(tmp_path: Path) -> N
         training_settings(ProposerTraining, _written(tmp_path / "b.yaml", "optimizer: 3\n"), {"optimizer.steps": 6})
 
 
+def test_text_is_trained_on_and_a_mended_file_is_not_refused(model: Path, tmp_path: Path) -> None:
+    data, out = _written(tmp_path / "a.jsonl", '{"prompt": "a", "answer": "abcd"}\n{"prompt": "b"}\n'), tmp_path / "run"
+    assert "a.jsonl, line 2: `answer`" in words(invoke(*common("proposer", model, data, out, 2), *BLOCK, code=1).stderr)
+    _written(data, '{"question": "a", "answer": "abcd"}\n{"prompt": "b", "answer": "efg"}\n')
+    invoke(*common("proposer", model, data, out, 2), *BLOCK, "--no-plot")
+    assert metrics(out)[-1]["answer_tokens"] == 2 * (5 + 4)
+
+
 def _written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
