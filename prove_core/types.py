@@ -13,6 +13,7 @@ class Mode(StrEnum):
     MARS = "mars"
     PROVE = "prove"
     LOSSLESS = "lossless"
+    FUSED = "fused"
     SPECULATIVE = "speculative"
 
 
@@ -77,7 +78,23 @@ class Draft:
     length: int
 
 
-Call = Propose | Verify | Draft
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A guess that verification stops after `accepted` tokens of a block: `placeholders` go on from there."""
+
+    accepted: int
+    placeholders: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """Verify `block` and propose what follows it, wherever it may stop, in one pass. Answer: `Fused`."""
+
+    block: TokenIds
+    branches: tuple[Branch, ...]
+
+
+Call = Propose | Verify | Draft | Fuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +124,19 @@ class Drafted:
     tokens: TokenIds
 
 
-Answer = Proposal | Reading | Drafted
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """`argmax` as in `Reading`. Where the block stops being it, the argmax is next; `drafts` are proposed after that.
+
+    `drafts` and their confidences are empty when no branch was there.
+    """
+
+    argmax: TokenIds
+    drafts: TokenIds
+    confidences: tuple[float, ...]
+
+
+Answer = Proposal | Reading | Drafted | Fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +162,7 @@ class DecodingParams:
     tau: float = 0.9
     block_size: int = 8
     draft_length: int = 4
+    fused_rows: int = 24
     gate_weights: GateWeights | None = None
 
 
@@ -177,12 +207,54 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a model chooses a token where that is not the plain argmax. Ranges and order of application are vLLM's.
+
+    First the logits are adjusted: `repetition_penalty` (> 0; 1 is none) divides positive and multiplies negative ones
+    of ids in the prompt or the completion; `frequency_penalty` times an id's count in the completion and
+    `presence_penalty` for being there are subtracted; `logit_bias` is added. Then, if `temperature` > 0, they are
+    divided by it and cut to the `top_k` best (0: all), to the smallest set with probability `top_p`, and to ids at
+    least `min_p` times as probable as the best one. At temperature 0 the best adjusted logit is taken.
+
+    `seed` (0 .. 2^64 - 1) and a token's index in its sequence decide the draw. The completion begins at index
+    `prompt_length`.
+    """
+
+    prompt_length: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def draws(self) -> bool:
+        """Whether tokens are drawn rather than the best ones taken."""
+        return self.temperature > 0
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether a choice depends on the tokens before it other than through the model."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether logits are changed before a choice."""
+        return self.penalizes or bool(self.logit_bias)
+
+
+@dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call on one session of an engine, with the commit that rides on it."""
+    """A call on one session of an engine, with the commit that rides on it. `sampling` None: plain argmax."""
 
     commit: Commit
     call: Call
     floor: Floor | None = None
+    sampling: SamplingParams | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +269,13 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """A whole completion by one model (modes `ar`, `mars`, `lossless`), decoded inside the engine."""
+    """A whole completion by one model (modes `ar`, `mars`, `lossless`, `fused`), decoded inside the engine."""
 
     session: str
     prompt: TokenIds
     params: DecodingParams
     limits: Limits
+    sampling: SamplingParams | None = None
 
 
 class FinishReason(StrEnum):

@@ -1,0 +1,28 @@
+"""Which requests may sample, and with which seed."""
+
+import struct
+from hashlib import blake2b
+
+from prove_core.errors import RequestError
+from prove_core.types import DecodingParams, Mode, SamplingParams
+
+EXACT_MODES = tuple(mode for mode in Mode if mode not in (Mode.MARS, Mode.PROVE))
+
+
+def check_samples(params: DecodingParams, sampling: SamplingParams | None) -> None:
+    """Raises RequestError naming the field if tokens are to be drawn in a mode that would not draw them exactly.
+
+    `mars` and `prove` commit proposals on a threshold: drawn ones would follow no distribution that anybody asked for.
+    """
+    if sampling is not None and sampling.draws and params.mode not in EXACT_MODES:
+        names = ", ".join(mode.value for mode in EXACT_MODES)
+        refused = f"temperature above 0 needs a decoding.mode that samples ({names}), not '{params.mode.value}'"
+        raise RequestError(refused, "temperature")
+
+
+def choice_seed(seed: int, choice: int) -> int:
+    """The seed (0 .. 2^64 - 1) of a request's choice; the first has the request's own."""
+    if choice == 0:
+        return seed
+    digest = blake2b(struct.pack("<QQ", seed, choice), digest_size=8, person=b"choice").digest()
+    return int.from_bytes(digest, "little")
