@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -31,9 +31,23 @@ class LayerSpec:
         return LayerShape(self.kv_heads, self.head_dim, self.value_dim)
 
 
+class Gap(NamedTuple):
+    """A hole in the causal mask: `size` rows of the pass from `row` don't see their window's keys `begin .. end - 1`.
+
+    So a window is a tree: a branch skips the rows of KV that belong to other branches.
+    """
+
+    row: int
+    size: int
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """The ragged rows of one pass over paged KV, as FlashInfer names it; queries are the last rows of their KV.
+
+    A row sees the keys of its window up to its own, less those in `gaps`.
 
     Window `i` owns rows `qo_indptr[i]:qo_indptr[i + 1]` and the pages `kv_indices[kv_indptr[i]:kv_indptr[i + 1]]`, the
     last of them holding `kv_last_page_len[i]` tokens, its own rows included. These four are int32 on the CPU.
@@ -46,6 +60,7 @@ class Batch:
     kv_indices: torch.Tensor
     kv_last_page_len: torch.Tensor
     slots: torch.Tensor
+    gaps: tuple[Gap, ...] = ()
 
 
 class AttentionBackend(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from prove_core.attention.base import Batch, lengths
+from prove_core.attention.base import Batch, Gap, lengths
 
 Indices = NDArray[np.int64]
 
@@ -40,6 +40,8 @@ class Group:
     slots: Indices
     """Storage slot of each key, `[n, length]`; what lies beyond a span's keys is masked."""
     device: torch.device
+    gaps: Sequence[Gap] = ()
+    """Of the pass; those of other rows do nothing here."""
     whole: bool = False
     """The group is the whole pass and its single window: queries need no gather."""
     _keys: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
@@ -83,13 +85,21 @@ class Group:
         if self.whole and self.rows == 1 and (window is None or self.length <= window):
             return None
         if self.whole and window is None:
-            return causal_tail(self.rows, per_kv, self.length, dtype, self.device)
+            first = self.length - self.rows
+            holes = tuple(gap._replace(begin=gap.begin - first, end=gap.end - first) for gap in self.gaps)
+            return causal_tail(self.rows, per_kv, self.length, dtype, self.device, holes)
         _, start, count, seen = np.array(self.spans).T[:, :, None]
-        query = (self.row_index() + seen - start - count)[..., None]
+        rows = self.row_index()
+        query = (rows + seen - start - count)[..., None]
         key = np.arange(self.length)
         hidden = key > query
+        nearest = query.copy()  # where a row stands in its sequence: gaps are no distance
+        for gap in self.gaps:
+            inside = (rows >= gap.row) & (rows < gap.row + gap.size)
+            hidden[inside, gap.begin : gap.end] = True
+            nearest[inside] -= gap.end - gap.begin
         if window is not None:
-            hidden |= key <= query - window
+            hidden |= key <= nearest - window
         mask = np.where(hidden, np.float32(-np.inf), np.float32(0.0))
         heads = kv_heads if self.size > 1 else 1  # one span: the same mask for every head
         full = np.tile(mask[:, None, None], (1, heads, per_kv, 1, 1))
@@ -122,21 +132,29 @@ def build_group(
     tables = [indices[ends[span.window] : ends[span.window + 1]][:width] for span in spans]
     pages = np.array([table + [scratch_page] * (width - len(table)) for table in tables])
     slots = pages[:, :, None] * page_size + np.arange(page_size)
-    return Group(spans, rows, length, slots.reshape(len(spans), -1)[:, :length], batch.slots.device)
+    slots = slots.reshape(len(spans), -1)[:, :length]
+    return Group(spans, rows, length, slots, batch.slots.device, batch.gaps)
 
 
-def causal_tail(rows: int, repeats: int, length: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def causal_tail(
+    rows: int, repeats: int, length: int, dtype: torch.dtype, device: torch.device, holes: tuple[Gap, ...] = ()
+) -> torch.Tensor:
     """Mask `[1, repeats * rows, length]` of a window's `rows`, its last keys: only those last columns hide anything.
 
-    So masks of all lengths are the ends of one, kept per number of rows.
+    So masks of all lengths are the ends of one, kept per number of rows. `holes`: gaps whose rows and keys both count
+    from the window's first row.
     """
     capacity = _MASK_STEP * -(-length // _MASK_STEP)
-    return _causal_tail(rows, repeats, capacity, dtype, device)[..., capacity - length :]
+    return _causal_tail(rows, repeats, capacity, dtype, device, holes)[..., capacity - length :]
 
 
-@lru_cache(maxsize=64)
-def _causal_tail(rows: int, repeats: int, capacity: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+@lru_cache(maxsize=256)
+def _causal_tail(
+    rows: int, repeats: int, capacity: int, dtype: torch.dtype, device: torch.device, holes: tuple[Gap, ...]
+) -> torch.Tensor:
     hidden = torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
+    for hole in holes:
+        hidden[hole.row : hole.row + hole.size, hole.begin : hole.end] = True
     mask = torch.zeros(rows, capacity, dtype=dtype, device=device)
     mask[:, capacity - rows :].masked_fill_(hidden, -torch.inf)
     return mask.repeat(repeats, 1)[None]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length
+from prove_core.decoding.fusion import Drafts, no_drafts, observed, plan_branches
 from prove_core.decoding.limits import Budget
 from prove_core.types import (
     Answer,
@@ -21,6 +22,8 @@ from prove_core.types import (
     Draft,
     Drafted,
     FinishReason,
+    Fuse,
+    Fused,
     Limits,
     Mode,
     Proposal,
@@ -40,7 +43,8 @@ class Request:
     call: Call
 
 
-Cycle = Generator[Request | Step, Answer | None, None]
+Cycle = Generator[Request | Step, Answer | None, Drafts | None]
+"""Returns what the next cycle of a completion starts from, if anything."""
 
 
 def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Proposal]:
@@ -50,61 +54,82 @@ def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Propos
     return proposal
 
 
-def ar(params: DecodingParams, budget: Budget) -> Cycle:
+def ar(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     """Greedy next token."""
     yield from _propose(1)
+    return None
 
 
-def mars(params: DecodingParams, budget: Budget) -> Cycle:
+def mars(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     """One pass; the block's tokens while their own confidence exceeds tau (MARS)."""
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = proposal.tokens[1:]
     accepted = confident_length(proposal.confidences[1:], params.tau)
     yield Step(block[:accepted], len(block), accepted)
+    return None
 
 
-def prove(params: DecodingParams, budget: Budget) -> Cycle:
+def prove(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     """Proposer, then verifier; the block's tokens while their gate score exceeds theta (paper section 3)."""
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = budget.through_stop(proposal.tokens[1:])
     if not block:
-        return
+        return None
     reading = cast(Reading, (yield Request(Role.VERIFIER, Verify(block))))
     seen = evidence(block, proposal.confidences[1 : 1 + len(block)], reading)
     accepted = gated_length(params, seen)
     yield Step(block[:accepted], len(block), accepted)
+    return None
 
 
-def lossless(params: DecodingParams, budget: Budget) -> Cycle:
+def lossless(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     """The proposer verifies itself: matching prefix plus its own next token. Output: its greedy AR output."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
     block = budget.through_stop(proposal.tokens[1:])
     if block:
         yield from _verify_greedily(block)
+    return None
 
 
-def speculative(params: DecodingParams, budget: Budget) -> Cycle:
+def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None) -> Cycle:
+    """One proposer pass that verifies the drafts of the pass before and proposes the next ones (design section 3).
+
+    Output: the proposer's greedy AR output, as in `lossless`.
+    """
+    drafts = no_drafts(params.block_size) if drafts is None else drafts
+    block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
+    rows = max(0, params.fused_rows - 1 - len(block))
+    branches = plan_branches(drafts.confidences[: len(block)], drafts.outlook, rows, budget.remaining)
+    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches))))
+    accepted = match_length(block, answer.argmax)
+    yield Step((*block[:accepted], answer.argmax[accepted]), len(block), accepted)
+    return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
+
+
+def speculative(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     """Classic speculative decoding: the verifier checkpoint drafts serially, the proposer verifies."""
     length = min(params.draft_length, budget.remaining - 1)
     if length < 1:
         yield from _propose(1)
-        return
+        return None
     drafted = cast(Drafted, (yield Request(Role.VERIFIER, Draft(length))))
     yield from _verify_greedily(budget.through_stop(drafted.tokens))
+    return None
 
 
-def _verify_greedily(block: tuple[int, ...]) -> Cycle:
+def _verify_greedily(block: tuple[int, ...]) -> Generator[Request | Step, Answer | None, None]:
     reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block))))
     accepted = match_length(block, reading.argmax)
     yield Step((*block[:accepted], reading.argmax[accepted]), len(block), accepted)
 
 
-CYCLES: dict[Mode, Callable[[DecodingParams, Budget], Cycle]] = {
+CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Drafts | None], Cycle]] = {
     Mode.AR: ar,
     Mode.MARS: mars,
     Mode.PROVE: prove,
     Mode.LOSSLESS: lossless,
+    Mode.FUSED: fused,
     Mode.SPECULATIVE: speculative,
 }
 
@@ -117,11 +142,12 @@ def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, 
     The first step of a cycle carries it in its cost.
     """
     budget = Budget(limits)
+    drafts: Drafts | None = None
     while True:
-        cycle = CYCLES[params.mode](params, budget)
+        cycle = CYCLES[params.mode](params, budget, drafts)
         begun = Cost(cycles=1)
         answer: Answer | None = None
-        while (item := _resume(cycle, answer)) is not None:
+        while isinstance(item := _resume(cycle, answer), Request | Step):
             if isinstance(item, Request):
                 answer = yield item
                 continue
@@ -130,10 +156,11 @@ def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, 
             if reason is not None:
                 return reason
             answer, begun = None, Cost()
+        drafts = item
 
 
-def _resume(cycle: Cycle, answer: Answer | None) -> Request | Step | None:
+def _resume(cycle: Cycle, answer: Answer | None) -> Request | Step | Drafts | None:
     try:
         return cycle.send(answer)
-    except StopIteration:
-        return None
+    except StopIteration as end:
+        return cast(Drafts | None, end.value)

@@ -2,17 +2,20 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prove_core.errors import ProveError
 from prove_core.kv.sequence import Sequence
-from prove_core.model.window import Window, WindowOutput
+from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from prove_core.types import (
     Answer,
+    Branch,
     CallRequest,
     CallResult,
     Draft,
     Drafted,
+    Fuse,
+    Fused,
     Proposal,
     Propose,
     Reading,
@@ -45,7 +48,7 @@ class Job:
     def _ahead(self) -> TokenIds:
         """Tokens to read after the committed ones."""
         match self.request.call:
-            case Verify(block):
+            case Verify(block) | Fuse(block):
                 return block
             case Draft():
                 return tuple(self._drafts)
@@ -55,8 +58,22 @@ class Job:
     @property
     def placeholders(self) -> int:
         """Placeholder rows of the final window."""
-        call = self.request.call
-        return call.block_size - 1 if isinstance(call, Propose) else 0
+        return sum(branch.placeholders for branch in self._branches)
+
+    @property
+    def _branches(self) -> tuple[Branch, ...]:
+        match self.request.call:
+            case Propose(block_size) if block_size > 1:
+                return (Branch(0, block_size - 1),)
+            case Fuse(_, branches):
+                return branches
+            case _:
+                return ()
+
+    def drop_branches(self) -> None:
+        """Do without what a fused pass proposes, where a pool would be too small for it."""
+        if isinstance(self.request.call, Fuse):
+            self.request = replace(self.request, call=Fuse(self.request.call.block, ()))
 
     @property
     def length(self) -> int:
@@ -74,7 +91,8 @@ class Job:
     def answer_rows(self) -> int:
         """Rows that yield logits together: one pass must hold them."""
         call = self.request.call
-        return len(call.block) + 1 if isinstance(call, Verify) else 1 + self.placeholders
+        block = call.block if isinstance(call, Verify | Fuse) else ()
+        return len(block) + 1 + self.placeholders
 
     def _first_logits(self) -> int:
         """Position of the first row whose logits are wanted."""
@@ -103,11 +121,14 @@ class Job:
         if prefill > chunk or self.rows > max_rows:
             count = min(prefill, chunk, max_rows)
             return Window(tokens[:count], start, self.sequence.pages) if count > 0 else None
-        logits = len(tokens) - prefill + self.placeholders
+        logits = len(tokens) - prefill
         call = self.request.call
-        targets = call.block if isinstance(call, Verify) else ()
-        floor = self.request.floor
-        return Window(tokens, start, self.sequence.pages, self.placeholders, logits, targets, floor)
+        targets = call.block if isinstance(call, Verify | Fuse) else ()
+        last = len(tokens) - 1 - len(targets)  # the token that comes before the block
+        groups = tuple(PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches)
+        sampling = self.request.sampling
+        before = tuple(self.sequence.cached) if sampling is not None and sampling.penalizes else ()
+        return Window(tokens, start, self.sequence.pages, groups, logits, targets, self.request.floor, sampling, before)
 
     def absorb(self, window: Window, output: WindowOutput, seconds: float) -> Answer | None:
         """Account for a window that has run; the call's answer once it is complete."""
@@ -118,7 +139,9 @@ class Job:
             return None
         match self.request.call:
             case Propose():
-                return Proposal(output.argmax, output.confidences)
+                return Proposal(output.argmax + output.drafts, output.confidences + output.draft_confidences)
+            case Fuse():
+                return Fused(output.argmax, output.drafts, output.draft_confidences)
             case Verify():
                 return Reading(output.argmax, output.probabilities)
             case Draft(length):

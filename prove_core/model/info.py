@@ -38,7 +38,7 @@ class CheckpointInfo:
 
     def check_proposes(self, params: DecodingParams) -> None:
         """Raise RequestError for blocks from a checkpoint without a placeholder, rather than propose nonsense."""
-        proposes = params.mode in (Mode.MARS, Mode.PROVE, Mode.LOSSLESS) and params.block_size > 1
+        proposes = params.mode in (Mode.MARS, Mode.PROVE, Mode.LOSSLESS, Mode.FUSED) and params.block_size > 1
         if proposes and self.placeholder_id is None:
             raise RequestError(
                 f"mode {params.mode.value} needs a placeholder token and checkpoint {self.name!r} has none:"

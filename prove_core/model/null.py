@@ -43,7 +43,9 @@ class NullRunner:
         return PassOutput(outputs=[self._answer(window) for window in windows], seconds=0.0)
 
     def _answer(self, window: Window) -> WindowOutput:
-        first = window.length - window.logits + 1
+        first = window.end - window.logits + 1
         argmax = tuple(self.token_at(index) for index in range(first, first + window.logits))
         agreed = tuple(float(a == b) for a, b in zip(argmax, window.targets, strict=False))
-        return WindowOutput(argmax, (1.0,) * window.logits, agreed)
+        chosen = window.choose(argmax)
+        drafts = () if chosen is None else tuple(self.token_at(chosen.index + i) for i in range(chosen.count))
+        return WindowOutput(argmax, (1.0,) * window.logits, agreed, drafts, (1.0,) * len(drafts))

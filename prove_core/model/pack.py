@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from prove_core.attention.base import Batch
-from prove_core.model.window import Window
+from prove_core.attention.base import Batch, Gap
+from prove_core.model.window import PlaceholderGroup, Window
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """One pass: `ids` and `positions` int64 `[1, rows]`, its `batch`, and which rows are special (int64, ascending).
 
-    `placeholders` are the rows of placeholders, `ordinals` the place of each within its window. `logits` are the rows
+    `placeholders` are the rows of placeholders, `ordinals` the place of each within its group. `logits` are the rows
     that want an output, window after window, then repeats of the last up to whole tiles. Rows from
     `batch.qo_indptr[-1]` on are padding.
     """
@@ -45,17 +45,22 @@ def pack(
     placeholders: list[int] = []
     ordinals: list[int] = []
     logits: list[int] = []
+    gaps: list[Gap] = []
     for window in windows:
-        length = window.length
+        first, length = len(ids), window.length
         ids.extend(window.tokens)
-        placeholders.extend(range(len(ids), len(ids) + window.placeholders))
-        ordinals.extend(range(window.placeholders))
-        ids.extend([placeholder_id] * window.placeholders)
-        positions.extend(range(window.start, length))
+        positions.extend(range(window.start, window.end))
+        for group in window.groups:
+            gaps.extend(_gap(window, group, len(ids), first))
+            placeholders.extend(range(len(ids), len(ids) + group.count))
+            ordinals.extend(range(group.count))
+            ids.extend([placeholder_id] * group.count)
+            follows = window.start + group.after + 1
+            positions.extend(range(follows, follows + group.count))
         table = window.pages[: -(-length // page_size)]
         slots.extend(table[p // page_size] * page_size + p % page_size for p in range(window.start, length))
         indices.extend(table)
-        logits.extend(range(len(ids) - window.logits, len(ids)))
+        logits.extend(range(len(ids) - window.outputs, len(ids)))
         rows.append(len(ids))
         pages.append(len(indices))
         last.append((length - 1) % page_size + 1)
@@ -75,8 +80,14 @@ def pack(
         placeholders=row_wise[2],
         ordinals=row_wise[3],
         logits=row_wise[4],
-        batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, slots=row_wise[5]),
+        batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, row_wise[5], tuple(gaps)),
     )
+
+
+def _gap(window: Window, group: PlaceholderGroup, row: int, first: int) -> list[Gap]:
+    """The keys between a group, which begins at `row` of the pass, and the token that it follows."""
+    begin, end = window.start + group.after + 1, window.start + row - first
+    return [Gap(row, group.count, begin, end)] if begin < end and group.count else []
 
 
 def _tensors(

@@ -1,80 +1,163 @@
-"""Proposals through the sequential head: each placeholder's choice, given the one chosen before it."""
+"""Proposals, one placeholder after another, where a choice depends on the one before it.
+
+It does so through the sequential head, through penalties, or both; draws, made here too, are coupled to those of the
+verifying rows by their noise (see `draw`).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from prove_core.model.sequential import SequentialHead, choose
+from prove_core.model.draw import draw
+from prove_core.model.noise import all_scattered, scatter
+from prove_core.model.penalties import NOTHING, Occurrences, adjust, adjust_candidates
+from prove_core.model.sampled import occurrences
+from prove_core.model.sequential import SequentialHead, shortlist
 from prove_core.model.window import Window, WindowOutput
+from prove_core.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A window's placeholders among the pass's logits rows: `rows` from `first`, behind the row of the AR token."""
+    """The group of a window that is in use: its rows among the pass's outputs, and the token that they follow.
+
+    The first row predicts the token at `index` of the sequence; `seen` is what comes before that.
+    """
 
     window: int
     first: int
     rows: int
+    token: int
+    index: int
+    sampling: SamplingParams | None
+    seen: Occurrences
+
+    @property
+    def penalizes(self) -> bool:
+        return self.sampling is not None and self.sampling.penalizes
+
+
+class _Candidates(Protocol):
+    """What the rows of a depth may choose from."""
+
+    def score(self, logits: Tensor, rows: Tensor, previous: Tensor, depth: int) -> tuple[Tensor | None, Tensor]:
+        """Ids (None: all, in order) and their float32 scores, both [rows, n], -inf where an id must not be chosen.
+
+        logits [rows, vocabulary] are those of the pass's output `rows`; previous [rows], the ids chosen before.
+        """
+        ...
+
+
+class _OwnScores:
+    """Without a head: all ids by the rows' own logits."""
+
+    def score(self, logits: Tensor, rows: Tensor, previous: Tensor, depth: int) -> tuple[None, Tensor]:
+        return None, logits
+
+
+class _HeadScores:
+    """The head's recurrence down a number of blocks; those that end early must be the last ones."""
+
+    def __init__(self, refiner: "Refiner", head: SequentialHead, hidden: Tensor, blocks: int) -> None:
+        self._refiner = refiner
+        self._head = head
+        self._hidden = hidden
+        self._state = head.start(hidden[:blocks])
+
+    def score(self, logits: Tensor, rows: Tensor, previous: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        before = self._refiner.embedding(previous)
+        corrected, self._state = self._head(self._hidden[rows], before, depth, self._state[: len(rows)])
+        return shortlist(logits, corrected, self._refiner.output)
 
 
 class Refiner:
     """Replaces what a pass says at placeholder rows; other rows, those of AR and verification, stay as they are.
 
     `embedding` maps ids to input embeddings, `output` is the model's head [vocabulary, hidden]. `alone`: windows are
-    worked on one by one, so that no result depends on what else is in the pass.
+    worked on one by one, so that no result depends on what else is in the pass. Without a sequential `head` only
+    windows that sample need it.
     """
 
-    def __init__(self, head: SequentialHead, embedding: nn.Module, output: torch.Tensor, *, alone: bool) -> None:
+    def __init__(self, head: SequentialHead | None, embedding: nn.Module, output: Tensor, *, alone: bool) -> None:
         self._head = head
-        self._embedding = embedding
-        self._output = output
+        self.embedding = embedding
+        self.output = output
         self._alone = alone
 
     def refine(
-        self, hidden: torch.Tensor, logits: torch.Tensor, windows: Sequence[Window], outputs: list[WindowOutput]
+        self, hidden: Tensor | None, logits: Tensor, windows: Sequence[Window], outputs: list[WindowOutput]
     ) -> list[WindowOutput]:
-        """`hidden` [rows, hidden], `logits` [rows, vocabulary] (banned ids at -inf): those of the outputs' rows."""
-        blocks = _blocks(windows)
+        """`hidden` [rows, hidden], `logits` [rows, vocabulary] (banned ids at -inf): those of the outputs' rows.
+
+        `hidden` may be None without a head.
+        """
+        blocks = _blocks(windows, outputs, sampled_only=self._head is None)
         refined = list(outputs)
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
-            for block, ids, confidences in self._walk(hidden, logits, group, outputs):
-                kept = outputs[block.window]
-                head = len(kept.argmax) - block.rows
+            for block, ids, confidences in self._walk(hidden, logits, group):
                 refined[block.window] = replace(
-                    kept,
-                    argmax=(*kept.argmax[:head], *ids),
-                    confidences=(*kept.confidences[:head], *confidences),
+                    outputs[block.window], drafts=tuple(ids), draft_confidences=tuple(confidences)
                 )
         return refined
 
     def _walk(
-        self, hidden: torch.Tensor, logits: torch.Tensor, blocks: list[_Block], outputs: list[WindowOutput]
+        self, hidden: Tensor | None, logits: Tensor, blocks: list[_Block]
     ) -> list[tuple[_Block, list[int], list[float]]]:
         """Down the placeholders of all `blocks` at once, deepest first, so that those that go on are a prefix."""
         blocks = sorted(blocks, key=lambda block: -block.rows)
-        previous = torch.tensor([outputs[b.window].argmax[-b.rows - 1] for b in blocks], device=hidden.device)
-        state = self._head.start(hidden[: len(blocks)])
+        previous = torch.tensor([block.token for block in blocks], device=logits.device)
+        candidates: _Candidates = _OwnScores()
+        if self._head is not None and hidden is not None:
+            candidates = _HeadScores(self, self._head, hidden, len(blocks))
         ids: list[list[int]] = [[] for _ in blocks]
         confidences: list[list[float]] = [[] for _ in blocks]
         for depth in range(blocks[0].rows):
-            rows = torch.tensor([b.first + depth for b in blocks if b.rows > depth], device=hidden.device)
-            before = self._embedding(previous[: len(rows)])
-            corrected, state = self._head(hidden[rows], before, depth, state[: len(rows)])
-            previous, confidence = choose(logits[rows], corrected, self._output)
+            going = [block for block in blocks if block.rows > depth]
+            rows = torch.tensor([block.first + depth for block in going], device=logits.device)
+            own = logits[rows]
+            for i, block in enumerate(going):
+                if block.sampling is not None and block.sampling.adjusts:
+                    adjust(own[i], block.sampling, block.seen)
+            chosen_from, scores = candidates.score(own, rows, previous[: len(rows)], depth)
+            previous, confidence = _choices(chosen_from, scores, going, depth)
             for i, (token, probability) in enumerate(zip(previous.tolist(), confidence.tolist(), strict=True)):
                 ids[i].append(token)
                 confidences[i].append(probability)
+                if going[i].penalizes:
+                    blocks[i] = replace(going[i], seen=going[i].seen.then(token))
         return list(zip(blocks, ids, confidences, strict=True))
 
 
-def _blocks(windows: Sequence[Window]) -> list[_Block]:
-    """Windows that want an output at every placeholder and at the row before them."""
-    ends = accumulate(window.logits for window in windows)
-    return [
-        _Block(index, end - window.placeholders, window.placeholders)
-        for index, (window, end) in enumerate(zip(windows, ends, strict=True))
-        if 0 < window.placeholders < window.logits
-    ]
+def _choices(ids: Tensor | None, scores: Tensor, blocks: list[_Block], depth: int) -> tuple[Tensor, Tensor]:
+    """Each block's choice and its probability among the candidates, int64 and float32 [rows]."""
+    if ids is not None:
+        for i, block in enumerate(blocks):
+            if block.sampling is not None and block.sampling.adjusts:
+                adjust_candidates(scores[i], ids[i], block.sampling, block.seen)
+    best = scores.argmax(-1)
+    drawing = [(i, (b.sampling, b.index + depth)) for i, b in enumerate(blocks) if b.sampling and b.sampling.draws]
+    if drawing:
+        where = torch.tensor([i for i, _ in drawing], device=scores.device)
+        scattered = all_scattered(scores.shape[1], scores.device) if ids is None else scatter(ids[where])
+        best[where] = draw(scores[where], [ask for _, ask in drawing], scattered)
+    probability = torch.softmax(scores, -1).gather(-1, best[:, None])[:, 0]
+    return best if ids is None else ids.gather(-1, best[:, None])[:, 0], probability
+
+
+def _blocks(windows: Sequence[Window], outputs: Sequence[WindowOutput], *, sampled_only: bool) -> list[_Block]:
+    """The groups that are in use."""
+    begins = accumulate((window.outputs for window in windows), initial=0)
+    blocks = []
+    for index, (window, output, begin) in enumerate(zip(windows, outputs, begins, strict=False)):
+        chosen = None if sampled_only and window.sampling is None else window.choose(output.argmax)
+        if chosen is not None:
+            seen = NOTHING
+            if window.sampling is not None and window.sampling.penalizes:
+                seen = occurrences(window, window.sampling, chosen.index - 1).then(chosen.token)
+            first = begin + chosen.row
+            blocks.append(_Block(index, first, chosen.count, chosen.token, chosen.index, window.sampling, seen))
+    return blocks

@@ -26,7 +26,7 @@ class ModelRunner:
 
     `banned` ids are never chosen and have no probability. Placeholder rows take row `min(i, n - 1)` of
     `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
-    i counted within the window; without a table they take the embedding of `placeholder_id`. `rows` is filled for
+    i counted within its group; without a table they take the embedding of `placeholder_id`. `rows` is filled for
     gated adapters before each pass. `sequential` corrects placeholders one after another. Not thread-safe.
 
     `deterministic`: a row's result has the same bits whatever else is in the pass and however it arrives. Changes the
@@ -58,11 +58,9 @@ class ModelRunner:
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
         self._rows = rows if rows is not None else RowMask()
-        self._refiner, self._tap = None, None
-        if sequential is not None:
-            head = model.get_output_embeddings()
-            self._refiner = Refiner(sequential, self._embed, head.weight, alone=deterministic)
-            self._tap = _Tap(head)
+        head = model.get_output_embeddings()
+        self._refiner = Refiner(sequential, self._embed, head.weight, alone=deterministic)
+        self._tap = None if sequential is None else _Tap(head)
 
     @torch.inference_mode()
     def run(self, windows: Sequence[Window]) -> PassOutput:
@@ -81,8 +79,9 @@ class ModelRunner:
         logits = self._forward(packed)
         masked = self._scorer.mask(logits, windows)
         scores = self._scorer.score(masked, windows)
-        if self._refiner is not None and self._tap is not None and len(packed.placeholders):
-            scores = self._refiner.refine(self._tap.hidden, masked, windows, scores)
+        if len(packed.placeholders):
+            hidden = None if self._tap is None else self._tap.hidden
+            scores = self._refiner.refine(hidden, masked, windows, scores)
         return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
 
     def _forward(self, packed: Packed) -> torch.Tensor:

@@ -1,14 +1,15 @@
-"""Logits into what leaves a runner: argmax ids, their probabilities, and probabilities of given ids."""
+"""Logits into what leaves a runner: chosen ids, their probabilities, and probabilities of given ids."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
+from prove_core.model.sampled import adjust_token_rows, draw_token_rows
 from prove_core.model.window import Window, WindowOutput
 
 
 class Scorer:
-    """Bans ids, then reads argmax and probabilities off a float32 softmax. `banned` beyond `vocabulary` is dropped."""
+    """Bans ids, then reads choices and probabilities off a float32 softmax. `banned` beyond `vocabulary` is dropped."""
 
     def __init__(self, banned: torch.Tensor | Sequence[int], *, vocabulary: int, device: torch.device) -> None:
         ids = torch.as_tensor(banned, dtype=torch.int64).flatten()
@@ -17,10 +18,12 @@ class Scorer:
     def mask(self, logits: torch.Tensor, windows: Sequence[Window]) -> torch.Tensor:
         """The logits rows of all windows, in order, in float32 and with ids that must not be chosen at -inf.
 
+        Token rows are adjusted as their sampling asks; placeholders' have to wait for the choices before them.
         `logits` is `[rows, vocabulary]` and may be overwritten; rows beyond those of the windows are ignored.
         """
-        logits = logits[: sum(window.logits for window in windows)].float()
+        logits = logits[: sum(window.outputs for window in windows)].float()
         logits.index_fill_(1, self._banned, -torch.inf)
+        adjust_token_rows(logits, windows)
         _apply_floors(logits, windows)
         return logits
 
@@ -29,6 +32,7 @@ class Scorer:
         if not len(logits):
             return [WindowOutput((), (), ()) for _ in windows]
         best = logits.argmax(-1)
+        draw_token_rows(best, logits, windows)
         # row by row and in one thread each, unlike logsumexp: a row's bits don't depend on how many there are
         probabilities = torch.softmax(logits, -1)
         confidence = probabilities.gather(1, best[:, None])[:, 0].tolist()
@@ -41,14 +45,22 @@ def _apply_floors(logits: torch.Tensor, windows: Sequence[Window]) -> None:
     first = 0
     for window in windows:
         if window.floor is not None:
-            # the i-th logits row predicts the token at index length - logits + 1 + i
-            early = window.floor.length - (window.length - window.logits + 1)
-            for row in range(first, first + min(early, window.logits)):
+            early = [row for row, index in enumerate(_predicted(window), start=first) if index < window.floor.length]
+            for row in early:
                 rows.extend([row] * len(window.floor.stop_ids))
                 stops.extend(window.floor.stop_ids)
-        first += window.logits
+        first += window.outputs
     if rows:
         logits[torch.tensor(rows), torch.tensor(stops)] = -torch.inf
+
+
+def _predicted(window: Window) -> Iterator[int]:
+    """For each of a window's outputs the index in its sequence of the token that it predicts."""
+    if window.logits:
+        yield from range(window.end - window.logits + 1, window.end + 1)
+        for group in window.groups:
+            follows = window.start + group.after + 2
+            yield from range(follows, follows + group.count)
 
 
 def _targets(probabilities: torch.Tensor, windows: Sequence[Window]) -> list[float]:
@@ -58,7 +70,7 @@ def _targets(probabilities: torch.Tensor, windows: Sequence[Window]) -> list[flo
     first = 0
     for window in windows:
         index.extend((first + i) * width + target for i, target in enumerate(window.targets))
-        first += window.logits
+        first += window.outputs
     if not index:
         return []
     chosen = probabilities.view(-1).index_select(0, torch.tensor(index, device=probabilities.device))
@@ -73,8 +85,17 @@ def _split(
     row = target = 0
     for window in windows:
         end, target_end = row + window.logits, target + len(window.targets)
+        argmax = tuple(best[row:end])
+        chosen = window.choose(argmax)
+        drafts = slice(0) if chosen is None else slice(row + chosen.row, row + chosen.row + chosen.count)
         outputs.append(
-            WindowOutput(tuple(best[row:end]), tuple(confidence[row:end]), tuple(targets[target:target_end]))
+            WindowOutput(
+                argmax,
+                tuple(confidence[row:end]),
+                tuple(targets[target:target_end]),
+                tuple(best[drafts]),
+                tuple(confidence[drafts]),
+            )
         )
-        row, target = end, target_end
+        row, target = row + window.outputs, target_end
     return outputs

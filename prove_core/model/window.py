@@ -4,25 +4,74 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prove_core.types import Floor, TokenIds
+from prove_core.types import Floor, SamplingParams, TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceholderGroup:
+    """`count` placeholders that follow the window's token number `after` (from 0), whatever tokens come behind it."""
+
+    after: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenGroup:
+    """The group of a window that is in use: its `count` rows from `row` among the window's outputs.
+
+    They follow `token`; the first of them predicts the token at `index` of the sequence.
+    """
+
+    row: int
+    count: int
+    token: int
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One sequence's rows in a pass: `tokens`, then `placeholders` placeholder rows, at consecutive positions.
+    """One sequence's rows in a pass: `tokens`, then the placeholder rows of each group.
 
     `tokens[i]` sits at position `start + i`; the KV of positions below `start` is valid in `pages`, and the pass leaves
-    that of `tokens` there too. Placeholder KV is scratch: the next pass overwrites it. `pages` covers every position.
-    The last `logits` rows want an output (0: a prefill chunk); `targets[i]` is an id to score at the i-th of them.
+    that of `tokens` there too. The j-th placeholder of a group (from 1) sits at position `start + after + j`, sees what
+    `tokens[after]` sees and the group's earlier placeholders. Its KV is scratch, kept behind that of `tokens`: the next
+    pass overwrites it. `pages` has room for every row. Of `tokens` the last `logits` rows want an output (0: a prefill
+    chunk), and all placeholders of a group that gets one: see `WindowOutput.drafts`. `targets[i]` is an id to score at
+    the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`. `before` are the ids
+    below `start`, needed only where `sampling` penalizes.
     """
 
     tokens: Sequence[int]
     start: int
     pages: Sequence[int]
-    placeholders: int = 0
+    groups: tuple[PlaceholderGroup, ...] = ()
     logits: int = 0
     targets: TokenIds = ()
     floor: Floor | None = None
+    sampling: SamplingParams | None = None
+    before: TokenIds = ()
+
+    @property
+    def placeholders(self) -> int:
+        """Placeholder rows of all groups."""
+        return sum(group.count for group in self.groups)
+
+    def choose(self, argmax: TokenIds) -> ChosenGroup | None:
+        """The group that goes on where `targets` stop being the `argmax` of their rows; None if there is none.
+
+        `argmax` are the ids of the token rows with logits.
+        """
+        if not self.groups or not argmax:
+            return None
+        matches = (target == best for target, best in zip(self.targets, argmax, strict=False))
+        accepted = next((index for index, match in enumerate(matches) if not match), len(self.targets))
+        behind = accepted - len(self.targets)  # seen from the last token
+        row = self.logits
+        for group in self.groups:
+            if group.after == len(self.tokens) - 1 + behind and group.count:
+                return ChosenGroup(row, group.count, argmax[behind - 1], self.end + behind + 1)
+            row += group.count
+        return None
 
     @property
     def rows(self) -> int:
@@ -30,21 +79,36 @@ class Window:
         return len(self.tokens) + self.placeholders
 
     @property
+    def outputs(self) -> int:
+        """Rows whose logits are computed: those of tokens first, then those of the groups."""
+        return self.logits + self.placeholders if self.logits else 0
+
+    @property
+    def end(self) -> int:
+        """Position behind that of the last token."""
+        return self.start + len(self.tokens)
+
+    @property
     def length(self) -> int:
-        """Positions the window's last row sees, itself included."""
+        """Rows of KV, scratch included, that `pages` must have room for."""
         return self.start + self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class WindowOutput:
-    """Per logits row: its argmax id and that id's probability; per target: its probability at its row.
+    """Per logits row of tokens: its argmax id and that id's probability; per target: its probability at its row.
 
-    Probabilities are float32 softmax at temperature 1 over the ids the tokenizer has, less banned ones.
+    `drafts` and `draft_confidences` are what the placeholders of one group propose: of the group that stands where the
+    window's targets, read as a block to verify, stop being the argmax (empty if there is no such group). A window
+    without targets stops at its last token. Probabilities are float32 softmax at temperature 1 over the ids the
+    tokenizer has, less banned ones.
     """
 
     argmax: TokenIds
     confidences: tuple[float, ...]
     probabilities: tuple[float, ...]
+    drafts: TokenIds = ()
+    draft_confidences: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class FrameKind(IntEnum):
     STEP = 11
     FINISHED = 12
     FAILURE = 13
+    FUSE = 14
+    FUSED = 15
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

@@ -15,11 +15,15 @@ from prove_core.types import (
     Drafted,
     Finished,
     Floor,
+    Fuse,
+    Fused,
     GenerateRequest,
     Proposal,
     Propose,
     Reading,
+    SamplingParams,
     Step,
+    TokenIds,
     Verify,
 )
 from services.channel.errors import MalformedFrame
@@ -61,14 +65,16 @@ Message = Hello | Welcome | Release | CallRequest | GenerateRequest | CallResult
 _BODIES: Mapping[FrameKind, object] = {
     FrameKind.HELLO: Hello,
     FrameKind.WELCOME: Welcome,
-    FrameKind.PROPOSE: tuple[Commit, Propose, Floor | None],
-    FrameKind.VERIFY: tuple[Commit, Verify, Floor | None],
-    FrameKind.DRAFT: tuple[Commit, Draft, Floor | None],
+    FrameKind.PROPOSE: tuple[Commit, Propose, Floor | None, SamplingParams | None],
+    FrameKind.VERIFY: tuple[Commit, Verify, Floor | None, SamplingParams | None],
+    FrameKind.DRAFT: tuple[Commit, Draft, Floor | None, SamplingParams | None],
+    FrameKind.FUSE: tuple[Commit, Fuse, Floor | None, SamplingParams | None],
     FrameKind.GENERATE: GenerateRequest,
     FrameKind.RELEASE: Release,
     FrameKind.PROPOSAL: tuple[Proposal, int, float, float],
     FrameKind.READING: tuple[Reading, int, float, float],
     FrameKind.DRAFTED: tuple[Drafted, int, float, float],
+    FrameKind.FUSED: tuple[Fused, int, float, float],
     FrameKind.STEP: Step,
     FrameKind.FINISHED: Finished,
     FrameKind.FAILURE: Failure,
@@ -84,9 +90,11 @@ _KIND_OF: Mapping[type, FrameKind] = {
     Propose: FrameKind.PROPOSE,
     Verify: FrameKind.VERIFY,
     Draft: FrameKind.DRAFT,
+    Fuse: FrameKind.FUSE,
     Proposal: FrameKind.PROPOSAL,
     Reading: FrameKind.READING,
     Drafted: FrameKind.DRAFTED,
+    Fused: FrameKind.FUSED,
 }
 _DECODERS = {kind: msgspec.msgpack.Decoder(body) for kind, body in _BODIES.items()}
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -98,7 +106,7 @@ _ERRORS: Mapping[str, type[ProveError]] = {
 def encode(message: Message, rid: int) -> bytes:
     """`message` as one frame."""
     if isinstance(message, CallRequest):
-        body = _ENCODE((message.commit, message.call, message.floor))
+        body = _ENCODE((message.commit, message.call, message.floor, message.sampling))
         return pack(_KIND_OF[type(message.call)], rid, body)
     if isinstance(message, CallResult):
         body = _ENCODE((message.answer, message.passes, message.pass_seconds, message.queue_seconds))
@@ -112,11 +120,11 @@ def decode(frame: Frame) -> Message:
         body = _DECODERS[frame.kind].decode(frame.body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedFrame(f"{frame.kind.name} frame: {error}") from error
-    if frame.kind in (FrameKind.PROPOSE, FrameKind.VERIFY, FrameKind.DRAFT):
+    if frame.kind in (FrameKind.PROPOSE, FrameKind.VERIFY, FrameKind.DRAFT, FrameKind.FUSE):
         request = CallRequest(*body)
         _check(request)
         return request
-    if frame.kind in (FrameKind.PROPOSAL, FrameKind.READING, FrameKind.DRAFTED):
+    if frame.kind in (FrameKind.PROPOSAL, FrameKind.READING, FrameKind.DRAFTED, FrameKind.FUSED):
         return CallResult(*body)
     if isinstance(body, GenerateRequest):
         _check_generate(body)
@@ -126,18 +134,48 @@ def decode(frame: Frame) -> Message:
 
 def _check_generate(request: GenerateRequest) -> None:
     limits, params = request.limits, request.params
-    sizes = (limits.max_tokens, params.block_size, params.draft_length)
+    sizes = (limits.max_tokens, params.block_size, params.draft_length, params.fused_rows)
     if min(sizes) < 1 or limits.min_tokens < 0 or min((*request.prompt, *limits.stop_ids), default=0) < 0:
         raise MalformedFrame("generate frame with a negative id, or a limit or size below 1")
+    _check_sampling(request.sampling)
 
 
 def _check(request: CallRequest) -> None:
     """Refuse numbers that have the right type and no meaning, before they reach the engine's thread."""
     commit, call = request.commit, request.call
-    ids = commit.append if not isinstance(call, Verify) else (*commit.append, *call.block)
-    size = 1 if isinstance(call, Verify) else call.block_size if isinstance(call, Propose) else call.length
-    if commit.keep < 0 or size < 1 or min(ids, default=0) < 0:
+    block: TokenIds = ()
+    sizes: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+    match call:
+        case Verify(block):
+            pass
+        case Propose(size) | Draft(size):
+            sizes = (size,)
+        case Fuse(block, branches):
+            sizes = tuple(branch.placeholders for branch in branches)
+            places = tuple(branch.accepted for branch in branches)
+    if max(places, default=0) > len(block) or len(set(places)) < len(places):
+        raise MalformedFrame("Fuse frame with a branch outside its block, or two in one place")
+    if min((commit.keep, *commit.append, *block, *places), default=0) < 0 or min(sizes, default=1) < 1:
         raise MalformedFrame(f"{type(call).__name__} frame with a negative id, keep or size")
+    _check_sampling(request.sampling)
+
+
+def _check_sampling(params: SamplingParams | None) -> None:
+    """Refuse numbers that could not be computed with: a NaN in one row is everybody's failed pass."""
+    if params is None:
+        return
+    numbers = (params.presence_penalty, params.frequency_penalty, *(bias for _, bias in params.logit_bias))
+    sound = (
+        all(abs(number) <= 1e4 for number in numbers)
+        and 1e-4 <= params.repetition_penalty <= 1e4
+        and (params.temperature == 0 or 1e-5 <= params.temperature <= 1e4)
+        and 0 < params.top_p <= 1
+        and 0 <= params.min_p <= 1
+        and min((params.top_k, params.prompt_length, params.seed, *(token for token, _ in params.logit_bias))) >= 0
+    )
+    if not sound:
+        raise MalformedFrame("frame with a sampling number that is out of range")
 
 
 def failure(error: ProveError) -> Failure:

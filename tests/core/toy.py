@@ -13,7 +13,7 @@ GARBAGE = -1
 class ToyRunner:
     """Greedy next token = a hash of the whole context. Placeholders guess the true continuation with a given luck.
 
-    `luck(depth)` is the chance that the guess at placeholder `depth` (1..) is right; wrong guesses are another id.
+    `luck` is the chance that a placeholder's guess is right; wrong guesses are another id.
     Reading a slot that does not hold the token that the sequence has there shows up as a different output.
     """
 
@@ -47,7 +47,7 @@ class ToyRunner:
                 slots[window.start :], [*window.tokens, *[GARBAGE] * window.placeholders], strict=True
             ):
                 self.slots[slot] = token
-            context = [self.slots[slot] for slot in slots[: window.start + len(window.tokens)]]
+            context = [self.slots[slot] for slot in slots[: window.end]]
             assert GARBAGE not in context, "a placeholder's KV was read as context"
             outputs.append(self._predict(window, context))
         return PassOutput(outputs, 0.0)
@@ -60,24 +60,34 @@ class ToyRunner:
         return floor.stop_ids if floor is not None and index < floor.length else ()
 
     def _predict(self, window: Window, context: list[int]) -> WindowOutput:
-        argmax: list[int] = []
-        first = window.length - window.logits
-        for position in range(first, len(context)):
-            argmax.append(self.next_token(context[: position + 1], self._banned(window, position + 1)))
-        truth = list(context)
-        for _ in range(window.placeholders):
-            truth.append(self.next_token(truth, self._banned(window, len(truth))))
-            guess = self.next_token(truth, self._banned(window, len(truth)))
-            if self.random.random() > self.luck:
-                guess = (guess + 1) % VOCABULARY
-                while guess in self._banned(window, len(truth)):
-                    guess = (guess + 1) % VOCABULARY
-            argmax.append(guess)
-        confidences = tuple(self.random.random() for _ in argmax) if window.logits else ()
+        argmax = tuple(
+            self.next_token(context[: position + 1], self._banned(window, position + 1))
+            for position in range(window.end - window.logits, window.end)
+        )
+        chosen = window.choose(argmax)
+        drafts = (
+            () if chosen is None else self._guesses(window, [*context[: chosen.index - 1], chosen.token], chosen.count)
+        )
+        confidences = tuple(self.random.random() for _ in argmax)
         probabilities = tuple(
             0.9 if target == best else 0.001 for target, best in zip(window.targets, argmax, strict=False)
         )
-        return WindowOutput(tuple(argmax), confidences, probabilities)
+        return WindowOutput(argmax, confidences, probabilities, drafts, tuple(self.random.random() for _ in drafts))
+
+    def _guesses(self, window: Window, truth: list[int], count: int) -> tuple[int, ...]:
+        """What placeholders behind `truth` propose."""
+        guesses = []
+        for _ in range(count):
+            banned = self._banned(window, len(truth))
+            right = self.next_token(truth, banned)
+            guess = right
+            if self.random.random() > self.luck:
+                guess = (guess + 1) % VOCABULARY
+                while guess in banned:
+                    guess = (guess + 1) % VOCABULARY
+            guesses.append(guess)
+            truth = [*truth, right]
+        return tuple(guesses)
 
 
 def continuation(prompt: Sequence[int], count: int) -> list[int]:

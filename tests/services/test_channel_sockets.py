@@ -66,7 +66,7 @@ def test_calls_and_completions() -> None:
             assert isinstance(read.answer, Reading)
             contexts = [(7, 8, first), (7, 8, first, 5), (7, 8, first, 5, 6)]
             assert read.answer.argmax == tuple(ToyRunner.next_token(context) for context in contexts)
-            for mode in (Mode.AR, Mode.LOSSLESS):
+            for mode in (Mode.AR, Mode.LOSSLESS, Mode.FUSED):
                 tokens, end = await _generate(channel, _request(f"g{mode}", (7, 8), 40, mode))
                 assert tokens == continuation((7, 8), 40)
                 assert end.reason is FinishReason.LENGTH

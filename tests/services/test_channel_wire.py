@@ -1,5 +1,9 @@
 """Frames and messages: what goes in comes out, and anything else is refused."""
 
+import math
+from dataclasses import replace
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,6 +11,7 @@ from hypothesis import strategies as st
 
 from prove_core import errors
 from prove_core.types import (
+    Branch,
     CallRequest,
     CallResult,
     Commit,
@@ -17,6 +22,8 @@ from prove_core.types import (
     Finished,
     FinishReason,
     Floor,
+    Fuse,
+    Fused,
     Gate,
     GateWeights,
     GenerateRequest,
@@ -25,6 +32,7 @@ from prove_core.types import (
     Proposal,
     Propose,
     Reading,
+    SamplingParams,
     Step,
     Verify,
 )
@@ -33,6 +41,8 @@ from services.channel.framing import HEADER, VERSION, Frame, FrameKind, FrameRea
 from services.channel.messages import Hello, Message, Release, Welcome, decode, encode, failure, to_error
 
 COMMIT = Commit("session/1", 3, 5, (1, 70000, 2))
+SAMPLING = SamplingParams(4, 0.7, 0.9, 40, 0.1, 2**64 - 1, 0.5, -0.5, 1.1, ((5, -100.0), (70000, 2.5)))
+GENERATE = GenerateRequest("s", (1,), DecodingParams(), Limits(9), SAMPLING)
 MESSAGES: list[Message] = [
     Hello(VERSION, "token"),
     Welcome(),
@@ -40,6 +50,9 @@ MESSAGES: list[Message] = [
     CallRequest(COMMIT, Propose(8)),
     CallRequest(COMMIT, Verify((4, 5)), Floor(9, (2, 3))),
     CallRequest(COMMIT, Draft(4)),
+    CallRequest(COMMIT, Draft(4), None, SAMPLING),
+    GENERATE,
+    CallRequest(COMMIT, Fuse((4, 5), (Branch(0, 3), Branch(2, 1)))),
     GenerateRequest("s", (1, 2), DecodingParams(Mode.LOSSLESS, Gate.VERIFIER), Limits(9, frozenset({2, 7}), 1)),
     GenerateRequest(
         "s", (1,), DecodingParams(gate=Gate.LOGISTIC, gate_weights=GateWeights(0.5, 1.0, 2.0, 3.0)), Limits(9)
@@ -47,6 +60,7 @@ MESSAGES: list[Message] = [
     CallResult(Proposal((1, 2), (0.5, 0.25)), 1, 0.5, 0.25),
     CallResult(Reading((1, 2, 3), (0.5, 0.25)), 2, 0.5, 0.25),
     CallResult(Drafted((1, 2)), 2, 0.5, 0.25),
+    CallResult(Fused((1, 2, 3), (4,), (0.5,)), 1, 0.5, 0.25),
     Step((1, 2, 3), 4, 2, Cost(1, 2, 3, 0.5)),
     Finished(FinishReason.STOP, Cost(1, 2, 0, 0.5)),
     failure(errors.RequestError("no", "max_tokens")),
@@ -124,6 +138,31 @@ def test_meaningless_numbers_are_refused(request_: CallRequest) -> None:
     (frame,) = _frames(encode(request_, 1))
     with pytest.raises(MalformedFrame):
         decode(frame)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": -1.0},
+        {"temperature": 1e-30},
+        {"temperature": math.inf},
+        {"top_p": 0.0},
+        {"top_p": math.nan},
+        {"top_k": -1},
+        {"min_p": 1.5},
+        {"repetition_penalty": 0.0},
+        {"presence_penalty": math.nan},
+        {"logit_bias": ((3, math.inf),)},
+        {"logit_bias": ((-3, 1.0),)},
+        {"prompt_length": -1},
+    ],
+)
+def test_sampling_that_cannot_be_computed_is_refused(fields: dict[str, Any]) -> None:
+    bad = replace(SAMPLING, **fields)
+    for request in (CallRequest(COMMIT, Propose(1), None, bad), replace(GENERATE, sampling=bad)):
+        (frame,) = _frames(encode(request, 1))
+        with pytest.raises(MalformedFrame):
+            decode(frame)
 
 
 def test_a_type_confusion_is_refused() -> None:

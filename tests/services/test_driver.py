@@ -49,7 +49,7 @@ async def _run(
         await pool.close()
 
 
-@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.AR])
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
 @pytest.mark.parametrize("count", [1, 2, 50])
 def test_every_mode_gives_the_greedy_text(mode: Mode, count: int) -> None:
     """The toy verifier accepts exactly what is greedy, so that `prove` is exact too."""
@@ -77,7 +77,7 @@ def test_one_token_needs_no_verifier() -> None:
     run_in_loop(run())
 
 
-@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.AR])
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
 @pytest.mark.parametrize("victim", list(Role))
 @pytest.mark.parametrize("how", ["connection", "lease", "session", "engine"])
 def test_a_loss_costs_no_token(mode: Mode, victim: Role, how: str) -> None:
@@ -150,7 +150,7 @@ def test_concurrent_completions_equal_solo_ones() -> None:
             lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
             requests = [
                 GenerateRequest(f"s{i}", (i, i, i), DecodingParams(mode, theta=0.1, block_size=6), Limits(60))
-                for i, mode in enumerate([Mode.PROVE, Mode.LOSSLESS, Mode.AR, Mode.SPECULATIVE] * 4)
+                for i, mode in enumerate([Mode.PROVE, Mode.LOSSLESS, Mode.FUSED, Mode.SPECULATIVE] * 4)
             ]
             results = await asyncio.gather(*(_run(request, lessors) for request in requests))
             assert [tokens for tokens, _ in results] == [continuation((i, i, i), 60) for i in range(16)]

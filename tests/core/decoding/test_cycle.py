@@ -14,6 +14,8 @@ from prove_core.types import (
     Draft,
     Drafted,
     FinishReason,
+    Fuse,
+    Fused,
     Limits,
     Mode,
     Proposal,
@@ -47,6 +49,13 @@ class Script:
                 argmax = [self.target[at + i] for i in range(len(block) + 1)]
                 good = [0.9 if t == d else 0.0 for t, d in zip(argmax, block, strict=False)]
                 return Reading(tuple(argmax), tuple(good))
+            case Fuse(block, branches):
+                argmax = [self.target[at + i] for i in range(len(block) + 1)]
+                matches = (t == d for t, d in zip(argmax, block, strict=False))
+                right = next((i for i, match in enumerate(matches) if not match), len(block))
+                count = next((b.placeholders for b in branches if b.accepted == right), 0)
+                drafts = tuple(self.guess(at + right + 1 + i) for i in range(count))
+                return Fused(tuple(argmax), drafts, (0.5,) * count)
             case Draft(length):
                 return Drafted(tuple(self.guess(at + i) for i in range(length)))
 
@@ -89,7 +98,7 @@ def perfect(target: Sequence[int]) -> Script:
     return Script(padded, lambda i: padded[i])
 
 
-EXACT = [Mode.AR, Mode.LOSSLESS, Mode.SPECULATIVE]
+EXACT = [Mode.AR, Mode.LOSSLESS, Mode.FUSED, Mode.SPECULATIVE]
 TRUSTING = [DecodingParams(mode, tau=0.1, theta=0.1, block_size=8, draft_length=6) for mode in Mode]
 
 
@@ -115,7 +124,8 @@ def test_every_stop_id_ends_the_block_and_only_what_the_user_got_counts(params: 
 def test_max_tokens_one_spends_one_pass(params: DecodingParams) -> None:
     done = run(perfect([1, 2, 3]), params, Limits(1))
     assert done.tokens == [1]
-    assert done.requests == [Request(Role.PROPOSER, Propose(1))]
+    alone = Fuse((), ()) if params.mode is Mode.FUSED else Propose(1)
+    assert done.requests == [Request(Role.PROPOSER, alone)]
 
 
 @pytest.mark.parametrize("mode", EXACT)

@@ -33,11 +33,12 @@ from tests.core.toy import ToyRunner, continuation
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7]
 AR = DecodingParams(Mode.AR)
+LOCAL = (Mode.AR, Mode.LOSSLESS, Mode.FUSED)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    mode=st.sampled_from([Mode.AR, Mode.LOSSLESS]),
+    mode=st.sampled_from([Mode.AR, Mode.LOSSLESS, Mode.FUSED]),
     block=st.sampled_from([1, 2, 4, 8, 16]),
     luck=st.floats(0, 1),
     prompt=st.lists(st.integers(0, 49), min_size=1, max_size=70),
@@ -64,7 +65,7 @@ def test_every_acceptance_length_occurs_and_caches_agree_with_the_commit() -> No
     assert seen == set(range(8))
 
 
-@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS])
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED])
 def test_acceptance_does_not_decay(mode: Mode) -> None:
     """Trap 28: a KV that drifts out of step shows as acceptance that falls along a long completion."""
     params = DecodingParams(mode, theta=0.0005, block_size=8, draft_length=7)
@@ -98,7 +99,7 @@ def test_speculative_is_exact_with_a_drafter_that_differs() -> None:
 def test_min_tokens_counts_tokens_and_bans_stop_ids_inside_blocks() -> None:
     limits = Limits(60, frozenset(range(0, 40)), min_tokens=17)
     outcomes = []
-    for mode in (Mode.AR, Mode.LOSSLESS):
+    for mode in (Mode.AR, Mode.LOSSLESS, Mode.FUSED):
         with running(ToyRunner(4, 0.8)) as engine:
             outcomes.append(generate(engine, PROMPT, DecodingParams(mode, block_size=8), limits).tokens)
     assert outcomes[0] == outcomes[1]
@@ -108,7 +109,7 @@ def test_min_tokens_counts_tokens_and_bans_stop_ids_inside_blocks() -> None:
 
 def test_concurrent_sessions_equal_solo_and_share_passes() -> None:
     prompts = [[i, i + 1, 2] * (1 + i % 5) for i in range(24)]
-    modes = [DecodingParams(Mode.LOSSLESS, block_size=1 + i % 9) if i % 2 else AR for i in range(24)]
+    modes = [DecodingParams(LOCAL[i % 3], block_size=1 + i % 9) for i in range(24)]
     runner = ToyRunner(4, 0.6)
     with running(runner) as engine:
         streams = [
@@ -294,7 +295,9 @@ def test_two_hundred_random_requests_leave_no_page_behind() -> None:
         streams = {}
         for index in range(200):
             prompt = tuple(chance.randrange(50) for _ in range(chance.randint(1, 90)))
-            params = DecodingParams(chance.choice([Mode.AR, Mode.LOSSLESS, Mode.MARS]), tau=0.5, block_size=16)
+            params = DecodingParams(
+                chance.choice([Mode.AR, Mode.LOSSLESS, Mode.FUSED, Mode.MARS]), tau=0.5, block_size=16
+            )
             request = GenerateRequest(f"s{index}", prompt, params, Limits(chance.randint(1, 60)))
             if chance.random() < 0.2:
                 engine.generate(request, lambda event: None)

@@ -1,4 +1,4 @@
-"""Lossless equals AR on a real (tiny, random) model, whatever is proposed: guesses are right or wrong at random."""
+"""Lossless and fused equal AR on a real (tiny, random) model, whatever is proposed, right or wrong at random."""
 
 import random
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from prove_core.model.runner import ModelRunner
-from prove_core.model.window import PassOutput, Window
+from prove_core.model.window import ChosenGroup, PassOutput, Window
 from prove_core.types import DecodingParams, Limits, Mode
 from tests.core.engine.harness import engine_config, generate, running
 from tests.core.tiny import PAGE_SIZE, VOCABULARY, tiny_model, tiny_runner
@@ -29,15 +29,14 @@ class AdversarialRunner:
         """As the inner runner, but for the proposals."""
         output = self._inner.run(windows)
         rows = [
-            replace(rows, argmax=(rows.argmax[0], *self._guesses(window))) if window.placeholders else rows
+            replace(rows, drafts=tuple(self._guesses(chosen))) if (chosen := window.choose(rows.argmax)) else rows
             for window, rows in zip(windows, output.outputs, strict=True)
         ]
         return replace(output, outputs=rows)
 
-    def _guesses(self, window: Window) -> list[int]:
-        first = window.start + len(window.tokens) + 1
-        guesses = (self.truth[first:] + [0] * window.placeholders)[: window.placeholders]
-        for index in range(self._random.randint(0, window.placeholders), window.placeholders):
+    def _guesses(self, group: ChosenGroup) -> list[int]:
+        guesses = (self.truth[group.index :] + [0] * group.count)[: group.count]
+        for index in range(self._random.randint(0, group.count), group.count):
             guesses[index] = self._random.randrange(VOCABULARY - 1)
         return guesses
 
@@ -48,15 +47,18 @@ def test_every_block_size_and_every_acceptance_length(dtype: torch.dtype, determ
     prompts = [[noise.randrange(VOCABULARY - 1) for _ in range(noise.randint(1, 40))] for _ in range(count)]
     inner = tiny_runner(tiny_model(dtype=dtype), pages=64, banned=[VOCABULARY - 1], deterministic=deterministic)
     runner = AdversarialRunner(inner, seed=3)
-    accepted: dict[int, Counter[int]] = {size: Counter() for size in (1, 4, 8, 16)}
+    accepted: dict[tuple[Mode, int], Counter[int]] = {
+        (mode, size): Counter() for mode in (Mode.LOSSLESS, Mode.FUSED) for size in (1, 4, 8, 16)
+    }
     with running(runner, engine_config(tokens=64 * PAGE_SIZE, page_size=PAGE_SIZE)) as engine:
         for prompt in prompts:
             ar = generate(engine, prompt, DecodingParams(Mode.AR), Limits(TOKENS)).tokens
             runner.truth = [*prompt, *ar]
-            for size, counts in accepted.items():
-                params = DecodingParams(Mode.LOSSLESS, block_size=size)
+            for (mode, size), counts in accepted.items():
+                params = DecodingParams(mode, block_size=size, fused_rows=4 * size)
                 outcome = generate(engine, prompt, params, Limits(TOKENS))
                 assert outcome.tokens == ar
-                counts.update(step.accepted for step in outcome.steps if step.drafted == size - 1)
-    for size, counts in accepted.items():
-        assert size == 1 or set(counts) == set(range(size))
+                counts.update(step.accepted for step in outcome.steps if step.drafted)
+    for (mode, size), counts in accepted.items():
+        reached = min(size, 8) if mode is Mode.FUSED else size  # deep placeholders are rarely worth a row
+        assert size == 1 or set(counts) >= set(range(reached))

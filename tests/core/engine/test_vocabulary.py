@@ -59,7 +59,7 @@ def test_padding_ids_and_the_placeholder_are_never_emitted_nor_sent_to_a_verifie
     with running(proposer, config) as engines[Role.PROPOSER], running(verifier, config) as engines[Role.VERIFIER]:
         ar = generate(engines[Role.PROPOSER], [1, 2, 3], DecodingParams(Mode.AR), Limits(60)).tokens
         assert max(ar) < PLACEHOLDER
-        for mode in (Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS):
+        for mode in (Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED):
             params = DecodingParams(mode, theta=0.0, block_size=8, draft_length=4)
             tokens = cycle(engines, [1, 2, 3], params, Limits(60), mode.value).tokens
             assert len(tokens) == 60

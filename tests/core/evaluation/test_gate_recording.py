@@ -98,7 +98,7 @@ def test_a_wrong_end_is_a_decision_like_any_other() -> None:
             output = super().run(windows)  # type: ignore[arg-type]
             for window, rows in zip(windows, output.outputs, strict=True):  # type: ignore[call-overload]
                 if window.placeholders:
-                    object.__setattr__(rows, "argmax", (rows.argmax[0], *[49] * window.placeholders))
+                    object.__setattr__(rows, "drafts", (49,) * window.placeholders)
             return output
 
     assert 49 not in continuation(PROMPT, 3)

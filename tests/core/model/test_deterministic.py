@@ -1,6 +1,7 @@
 """Deterministic mode: a row's result has the same bits however it arrives and whatever shares its pass."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from prove_core.errors import UnsupportedModel
 from prove_core.model.apply import GatedLinear
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
-from prove_core.model.window import Window
+from prove_core.model.window import PlaceholderGroup, Window
 from tests.core.model.test_probe import build
 from tests.core.tiny import FAMILIES, VOCABULARY, tiny_model, tiny_runner
 
@@ -22,10 +23,12 @@ Row = tuple[int, float, float]
 
 def neighbours(count: int) -> list[Window]:
     """Windows of 1 to 30 rows on other pages."""
-    return [
-        Window(TOKENS[: 1 + 11 * i % 30], 0, list(range(100 + 10 * i, 110 + 10 * i)), placeholders=i % 3, logits=1)
-        for i in range(count)
-    ]
+    windows = []
+    for i in range(count):
+        tokens, pages = TOKENS[: 1 + 11 * i % 30], list(range(100 + 10 * i, 110 + 10 * i))
+        groups = tuple(PlaceholderGroup(len(tokens) - 1 - k, i % 3) for k in range(min(2, len(tokens))))
+        windows.append(Window(tokens, 0, pages, groups, logits=1))
+    return windows
 
 
 def read_in_chunks(runner: ModelRunner, chunk: int, *, before: int = 0, after: int = 0) -> Iterator[Row]:
@@ -52,7 +55,8 @@ def test_verify_rows_equal_decode_rows_after_a_rejection(dtype: torch.dtype) -> 
     runner = tiny_runner(tiny_model(dtype=dtype), pages=200, deterministic=True)
     decoded = list(read_in_chunks(runner, 1))
     runner.run([Window(TOKENS[:100], 0, PAGES)])
-    runner.run([Window([*TOKENS[100:103], 0, 0, 0, 0], 100, PAGES, placeholders=3, logits=1), *neighbours(3)])
+    rejected = Window([*TOKENS[100:103], 0, 0, 0, 0], 100, PAGES, (PlaceholderGroup(6, 3),), logits=1)
+    runner.run([rejected, *neighbours(3)])
     block = TOKENS[103:111]
     (output, *_) = runner.run([Window(block, 103, PAGES, logits=8, targets=tuple(block)), *neighbours(2)]).outputs
     assert list(zip(output.argmax, output.confidences, output.probabilities, strict=True)) == decoded[103:111]
@@ -77,12 +81,29 @@ def gated(dtype: torch.dtype, rows: RowMask) -> PreTrainedModel:
 def test_gated_placeholder_rows(dtype: torch.dtype) -> None:
     rows = RowMask()
     runner = tiny_runner(gated(dtype, rows), pages=200, rows=rows, deterministic=True)
-    window = Window(TOKENS[:9], 0, PAGES, placeholders=7, logits=8)
+    window = Window(TOKENS[:9], 0, PAGES, (PlaceholderGroup(8, 7),), logits=1)
     (alone,) = runner.run([window]).outputs
     assert runner.run([*neighbours(4), window, *neighbours(5)]).outputs[4] == alone
-    shorter = Window(TOKENS[:9], 0, PAGES, placeholders=3, logits=4)
+    shorter = Window(TOKENS[:9], 0, PAGES, (PlaceholderGroup(8, 3),), logits=1)
     (prefix,) = runner.run([shorter]).outputs
-    assert (prefix.argmax, prefix.confidences) == (alone.argmax[:4], alone.confidences[:4])
+    assert (prefix.argmax, prefix.confidences) == (alone.argmax, alone.confidences)
+    assert (prefix.drafts, prefix.draft_confidences) == (alone.drafts[:3], alone.draft_confidences[:3])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_tree_of_drafts_changes_no_bit_of_tokens(family: str) -> None:
+    """A fused window: tokens to verify, and placeholders behind three of them."""
+    runner = tiny_runner(tiny_model(family, dtype=torch.bfloat16), pages=200, deterministic=True)
+    plain = Window(TOKENS[:9], 0, PAGES, logits=6, targets=tuple(TOKENS[4:9]))
+    tree = replace(plain, groups=(PlaceholderGroup(3, 4), PlaceholderGroup(5, 7), PlaceholderGroup(8, 2)))
+    (expected,) = runner.run([plain]).outputs
+    for windows in ([tree], [*neighbours(3), tree]):
+        output = runner.run(windows).outputs[-1]
+        assert (output.argmax, output.confidences, output.probabilities) == (
+            expected.argmax,
+            expected.confidences,
+            expected.probabilities,
+        )
 
 
 def test_equals_the_ordinary_mode_but_for_rounding() -> None:

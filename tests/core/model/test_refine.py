@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from prove_core.model.refine import Refiner
 from prove_core.model.sequential import CANDIDATES, SequentialHead, choose
-from prove_core.model.window import Window, WindowOutput
+from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from prove_core.types import Floor
 from tests.core.tiny import VOCABULARY, tiny_model, tiny_runner
 
@@ -30,7 +30,7 @@ def run(windows: Sequence[Window], sequential: SequentialHead | None, **options:
 
 def proposing(seed: int, placeholders: int = 3, pages: int = 0, floor: Floor | None = None) -> Window:
     tokens = torch.randint(0, VOCABULARY - 1, (5,), generator=torch.Generator().manual_seed(seed)).tolist()
-    return Window(tokens, 0, range(pages, pages + 4), placeholders, logits=placeholders + 1, floor=floor)
+    return Window(tokens, 0, range(pages, pages + 4), (PlaceholderGroup(4, placeholders),), logits=1, floor=floor)
 
 
 def test_each_choice_follows_from_the_one_before_it() -> None:
@@ -39,7 +39,8 @@ def test_each_choice_follows_from_the_one_before_it() -> None:
     head, embedding, output = stirred_head(), torch.nn.Embedding(50, HIDDEN), torch.randn(50, HIDDEN)
     hidden = torch.randn(4, HIDDEN)
     logits = functional.linear(hidden, output)
-    plain = WindowOutput(tuple(logits.argmax(-1).tolist()), (0.5,) * 4, ())
+    own = tuple(logits.argmax(-1).tolist())
+    plain = WindowOutput(own[:1], (0.5,), (), own[1:], (0.5,) * 3)
     (found,) = Refiner(head, embedding, output, alone=False).refine(hidden, logits, [proposing(0)], [plain])
     expected, state = [plain.argmax[0]], torch.zeros(1, 16)
     for depth in range(3):
@@ -49,10 +50,10 @@ def test_each_choice_follows_from_the_one_before_it() -> None:
         scores = functional.linear(corrected, output)[0]
         expected.append(int(allowed[scores[allowed].argmax()]))
         share = torch.softmax(scores[allowed], -1).max().item()
-        assert found.confidences[depth + 1] == pytest.approx(share, rel=1e-4)
-    assert found.argmax == tuple(expected)
-    assert found.argmax != plain.argmax, "a head that changes nothing proves nothing"
-    assert found.confidences[0] == 0.5
+        assert found.draft_confidences[depth] == pytest.approx(share, rel=1e-4)
+    assert found.drafts == tuple(expected[1:])
+    assert found.drafts != plain.drafts, "a head that changes nothing proves nothing"
+    assert (found.argmax, found.confidences) == (plain.argmax, plain.confidences)
 
 
 def test_ar_verification_and_prefill_rows_are_untouched() -> None:
@@ -64,8 +65,8 @@ def test_ar_verification_and_prefill_rows_are_untouched() -> None:
     ]
     plain, refined = run(windows, None), run(windows, stirred_head())
     assert [refined[i] for i in (0, 1, 3)] == [plain[i] for i in (0, 1, 3)]
-    assert refined[2].argmax[0] == plain[2].argmax[0], "the AR token is the model's"
-    assert refined[2].argmax != plain[2].argmax
+    assert refined[2].argmax == plain[2].argmax, "the AR token is the model's"
+    assert refined[2].drafts != plain[2].drafts
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -74,18 +75,32 @@ def test_blocks_of_different_depths_share_a_pass(deterministic: bool) -> None:
     together = run(windows, stirred_head(), deterministic=deterministic)
     for window, output in zip(windows, together, strict=True):
         (alone,) = run([window], stirred_head(), deterministic=deterministic)
-        assert output.argmax == alone.argmax
+        assert (output.argmax, output.drafts) == (alone.argmax, alone.drafts)
         if deterministic:
-            assert output.confidences == alone.confidences
-        assert output.confidences == pytest.approx(alone.confidences, rel=1e-4)
+            assert output.draft_confidences == alone.draft_confidences
+        assert output.draft_confidences == pytest.approx(alone.draft_confidences, rel=1e-4)
+
+
+def test_only_the_branch_where_verification_stops_is_walked() -> None:
+    """Its drafts follow the model's own token there, as those of a plain proposal at that place do."""
+    tokens = list(proposing(3).tokens)
+    (read,) = run([Window(tokens, 0, range(8), logits=1)], None)
+    tokens += [read.argmax[0], 7]
+    groups = tuple(PlaceholderGroup(4 + accepted, 3) for accepted in range(3))
+    window = Window(tokens, 0, range(8), groups, logits=3, targets=tuple(tokens[5:]))
+    (output,) = run([window], stirred_head())
+    assert output.argmax[1] != 7
+    (plain,) = run([Window(tokens[:6], 0, range(8), (PlaceholderGroup(5, 3),), logits=1)], stirred_head())
+    assert output.drafts == plain.drafts
+    assert output.draft_confidences == pytest.approx(plain.draft_confidences, rel=1e-4)
 
 
 def test_banned_ids_and_floors_hold_for_refined_tokens() -> None:
-    plain = run([proposing(2)], stirred_head())[0].argmax
-    banned = run([proposing(2)], stirred_head(), banned=plain[1:])[0].argmax
-    assert not set(plain[1:]) & set(banned)
-    floored = run([proposing(2, floor=Floor(7, plain[1:]))], stirred_head())[0].argmax
-    assert floored[1] not in plain[1:], "index 6 is below the floor"
+    plain = run([proposing(2)], stirred_head())[0].drafts
+    banned = run([proposing(2)], stirred_head(), banned=plain)[0].drafts
+    assert not set(plain) & set(banned)
+    floored = run([proposing(2, floor=Floor(7, plain))], stirred_head())[0].drafts
+    assert floored[0] not in plain, "index 6 is below the floor"
 
 
 def test_fewer_ids_than_candidates() -> None:

@@ -1,10 +1,12 @@
 """What a pass answers: outputs per window, bans, floors, targets, placeholders."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from prove_core.model.rows import RowMask
-from prove_core.model.window import Window
+from prove_core.model.window import PlaceholderGroup, Window
 from prove_core.types import Floor
 from tests.core.tiny import FAMILIES, PAGE_SIZE, VOCABULARY, tiny_model, tiny_runner
 
@@ -80,21 +82,48 @@ def test_placeholder_rows_take_the_table(family: str) -> None:
         embeds[0, 5:] = table[[0, 1, 1]]
     expected = full_probabilities(model, embeds)
     runner = tiny_runner(tiny_model(family), placeholder_table=table)
-    (output,) = runner.run([Window(PROMPT[:5], 0, PAGES, placeholders=3, logits=4)]).outputs
-    assert output.argmax == tuple(expected[4:].argmax(-1).tolist())
-    assert output.confidences == pytest.approx(expected[4:].amax(-1).tolist(), rel=1e-3)
+    (output,) = runner.run([Window(PROMPT[:5], 0, PAGES, (PlaceholderGroup(4, 3),), logits=1)]).outputs
+    assert output.argmax + output.drafts == tuple(expected[4:].argmax(-1).tolist())
+    found = output.confidences + output.draft_confidences
+    assert found == pytest.approx(expected[4:].amax(-1).tolist(), rel=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("stop", range(4))
+def test_a_group_sees_what_the_token_before_it_sees(family: str, stop: int) -> None:
+    """Whatever else is in the window, its drafts are those of a plain window that ends there."""
+    runner = tiny_runner(tiny_model(family), placeholder_table=torch.randn(3, 64))
+    (read,) = runner.run([Window(PROMPT, 0, PAGES, logits=len(PROMPT))]).outputs
+    block = [*read.argmax[2 : 2 + stop], *(token + 1 for token in read.argmax[2 + stop : 5])]  # true up to `stop`
+    block = [token % VOCABULARY for token in block]
+    tokens = [*PROMPT[:3], *block]
+    (verified,) = runner.run([Window(tokens, 0, PAGES, logits=4, targets=tuple(block))]).outputs
+    right = next((i for i, (a, b) in enumerate(zip(block, verified.argmax, strict=False)) if a != b), 3)
+    groups = tuple(PlaceholderGroup(2 + accepted, 3) for accepted in range(4))
+    window = Window(tokens, 0, PAGES, groups, logits=4, targets=tuple(block))
+    other = Window(PROMPT[:4], 0, (*range(20, 24),), (PlaceholderGroup(3, 2),), logits=1)
+    for windows in ([window], [other, window]):
+        tree = runner.run(windows).outputs[-1]
+        (plain,) = runner.run(
+            [Window(tokens[: 3 + right], 0, range(24, 30), (PlaceholderGroup(2 + right, 3),), logits=1)]
+        ).outputs
+        assert tree.argmax == verified.argmax
+        assert tree.drafts == plain.drafts
+        assert tree.draft_confidences == pytest.approx(plain.draft_confidences, rel=1e-3)
+    narrow = replace(window, groups=tuple(group for group in groups if group.after != 2 + right))
+    assert runner.run([narrow]).outputs[0].drafts == ()
 
 
 def test_placeholder_rows_without_a_table_embed_the_placeholder() -> None:
     runner = tiny_runner(tiny_model(), placeholder_id=17)
-    (held,) = runner.run([Window(PROMPT[:3], 0, PAGES, placeholders=2, logits=3)]).outputs
+    (held,) = runner.run([Window(PROMPT[:3], 0, PAGES, (PlaceholderGroup(2, 2),), logits=1)]).outputs
     (said,) = runner.run([Window((*PROMPT[:3], 17, 17), 0, PAGES, logits=3)]).outputs
-    assert held == said
+    assert (held.argmax + held.drafts, held.confidences + held.draft_confidences) == (said.argmax, said.confidences)
 
 
 def test_placeholders_are_scratch() -> None:
     runner = tiny_runner(tiny_model())
-    runner.run([Window(PROMPT[:3], 0, PAGES, placeholders=4, logits=5)])
+    runner.run([Window(PROMPT[:3], 0, PAGES, (PlaceholderGroup(2, 4),), logits=1)])
     (after,) = runner.run([Window(PROMPT[3:], 3, PAGES, logits=1)]).outputs
     (fresh,) = runner.run([Window(PROMPT, 0, PAGES, logits=1)]).outputs
     assert after.argmax == fresh.argmax
@@ -105,7 +134,8 @@ def test_row_mask_names_placeholder_rows() -> None:
     rows, seen = RowMask(), []
     runner = tiny_runner(tiny_model(), rows=rows)
     runner._model.model.layers[0].register_forward_hook(lambda *_: seen.append(rows.placeholders))
-    runner.run([Window(PROMPT[:3], 0, (0, 1, 2), placeholders=2), Window((1,), 0, (3,), placeholders=1)])
+    one = Window((1,), 0, (3,), (PlaceholderGroup(0, 1),))
+    runner.run([Window(PROMPT[:3], 0, (0, 1, 2), (PlaceholderGroup(2, 2),)), one])
     runner.run([Window(PROMPT, 0, PAGES)])
     assert seen[0].tolist() == [3, 4, 6]
     assert seen[1] is None

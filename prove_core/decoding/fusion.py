@@ -1,0 +1,67 @@
+"""Fused propose-verify: which placeholders to put behind which drafts of a pass (design section 3). Pure functions.
+
+The pass that verifies drafts d_1..d_K commits d_1..d_a and its own next token, where a is the number that match. It can
+propose what comes after that too, but must guess a: a branch of placeholders costs rows, and pays if verification stops
+just there. So rows go where they are expected to commit most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+
+from prove_core.types import Branch, TokenIds
+
+_UNKNOWN = 0.6  # chance of a draft that nothing is known of yet, given that those before it matched
+_MEMORY = 0.9  # weight of the past in the outlook, per pass
+_WORTH = 0.02  # expected tokens below which a row is not worth its time
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What is carried from pass to pass: tokens proposed to come next, their confidences, and the outlook.
+
+    `outlook[j]` estimates, from this completion so far, the chance that the first j + 1 drafts of a pass all match.
+    """
+
+    tokens: TokenIds
+    confidences: tuple[float, ...]
+    outlook: tuple[float, ...]
+
+
+def no_drafts(block_size: int) -> Drafts:
+    """Before the first pass."""
+    return Drafts((), (), tuple(_UNKNOWN ** (depth + 1) for depth in range(block_size - 1)))
+
+
+def observed(outlook: Sequence[float], drafted: int, accepted: int) -> tuple[float, ...]:
+    """The outlook after a pass that accepted so many of its drafts; a pass without drafts teaches nothing."""
+    return tuple(
+        _MEMORY * chance + (1.0 - _MEMORY) * (depth < accepted) if depth < drafted else chance
+        for depth, chance in enumerate(outlook)
+    )
+
+
+def stop_chances(confidences: Sequence[float]) -> list[float]:
+    """For a = 0..K the chance that exactly the first a drafts match, if each matches with its confidence."""
+    reach = [1.0, *accumulate(confidences, mul)]
+    return [here - further for here, further in zip(reach, [*reach[1:], 0.0], strict=True)]
+
+
+def plan_branches(confidences: Sequence[float], outlook: Sequence[float], rows: int, room: int) -> tuple[Branch, ...]:
+    """The branches worth most within `rows` placeholder rows, by ascending place.
+
+    A placeholder at depth j behind stop a is expected to commit P(stop at a) * outlook[j] tokens. `room` is how many
+    tokens may still be committed: a + 1 by this pass and one by the next pass anyway, so drafts can use the rest.
+    """
+    values = [
+        (chance * survival, accepted)
+        for accepted, chance in enumerate(stop_chances(confidences))
+        for depth, survival in enumerate(outlook)
+        if chance * survival >= _WORTH and accepted + depth + 3 <= room
+    ]
+    values.sort(reverse=True)
+    counts = [0] * (len(confidences) + 1)
+    for _, accepted in values[:rows]:
+        counts[accepted] += 1
+    return tuple(Branch(accepted, count) for accepted, count in enumerate(counts) if count)
