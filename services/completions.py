@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.decoding.sampling import check_samples
 from prove_core.errors import PoolExhausted, RequestError
 from prove_core.model.info import CheckpointInfo
 from prove_core.text.context import completion_limit
@@ -52,6 +53,8 @@ class ChatService:
         self._info.check_proposes(params)
         request.check_token_ids(self._info.vocab_size)
         prompt = await self._prompt(request)
+        sampling = request.sampling(len(prompt))
+        check_samples(params, sampling)
         limits = Limits(
             max_tokens=self._max_tokens(len(prompt), request.completion_limit, roles),
             stop_ids=self._stop_ids(request),
@@ -64,7 +67,7 @@ class ChatService:
             )
         choices = request.n or 1
         head = Head.new(self.settings.served_name, choices)
-        return Plan(head, prompt, params, limits, request.stop or (), roles)
+        return Plan(head, prompt, params, limits, sampling, request.stop or (), roles)
 
     async def events(self, plan: Plan) -> Events:
         """Run the plan. Closing the events cancels it and frees its pages on both roles. Raises as the models do."""

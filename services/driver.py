@@ -61,7 +61,9 @@ class TwoModelRun:
     def __init__(
         self, request: GenerateRequest, sessions: Mapping[Role, ReplicaSession], observe: Observer | None
     ) -> None:
-        self._driver = CompletionDriver(request.session, request.prompt, request.params, request.limits)
+        self._driver = CompletionDriver(
+            request.session, request.prompt, request.params, request.limits, request.sampling
+        )
         self._sessions = sessions
         self._clock = _CycleClock(observe) if observe else None
 

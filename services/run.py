@@ -4,13 +4,24 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerBase
 
+from prove_core.decoding.sampling import choice_seed
 from prove_core.statistics import CompletionStatistics
 from prove_core.text.completion import CompletionText
-from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Role, Step, TokenIds
+from prove_core.types import (
+    DecodingParams,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    Limits,
+    Role,
+    SamplingParams,
+    Step,
+    TokenIds,
+)
 from services.api.errors import ApiError
 from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Events, Summary
@@ -27,6 +38,7 @@ class Plan:
     prompt: TokenIds
     params: DecodingParams
     limits: Limits
+    sampling: SamplingParams | None
     stop: tuple[str, ...]
     roles: tuple[Role, ...]
 
@@ -81,7 +93,8 @@ class RequestRun:
 
     async def _choice(self, index: int) -> None:
         plan = self._plan
-        request = GenerateRequest(f"{plan.head.id}-{index}", plan.prompt, plan.params, plan.limits)
+        sampling = plan.sampling and replace(plan.sampling, seed=choice_seed(plan.sampling.seed, index))
+        request = GenerateRequest(f"{plan.head.id}-{index}", plan.prompt, plan.params, plan.limits, sampling)
         sessions = {
             role: ReplicaSession(request.session, lessor, self._channels) for role, lessor in self._lessors.items()
         }

@@ -16,6 +16,7 @@ from prove_core.types import (
     Floor,
     Limits,
     Role,
+    SamplingParams,
     Step,
     TokenIds,
 )
@@ -53,8 +54,16 @@ class Pending:
 class CompletionDriver:
     """Drives `decode` for one session: `advance` until it returns `Finished`."""
 
-    def __init__(self, session: str, prompt: TokenIds, params: DecodingParams, limits: Limits) -> None:
+    def __init__(
+        self,
+        session: str,
+        prompt: TokenIds,
+        params: DecodingParams,
+        limits: Limits,
+        sampling: SamplingParams | None = None,
+    ) -> None:
         self.ledger = Ledger(session, prompt)
+        self._sampling = sampling
         self._floor = _floor(len(prompt), limits)
         self._cycles = decode(params, limits)
         self._spent = Cost()
@@ -92,7 +101,8 @@ class CompletionDriver:
         return self._pending(self._waiting)
 
     def _pending(self, request: Request) -> Pending:
-        return Pending(request.role, CallRequest(self.ledger.commit(request.role), request.call, self._floor))
+        commit = self.ledger.commit(request.role)
+        return Pending(request.role, CallRequest(commit, request.call, self._floor, self._sampling))
 
 
 def _cost(role: Role, result: CallResult) -> Cost:

@@ -15,9 +15,9 @@ def check_samples(params: DecodingParams, sampling: SamplingParams | None) -> No
     `mars` and `prove` commit proposals on a threshold: drawn ones would follow no distribution that anybody asked for.
     """
     if sampling is not None and sampling.draws and params.mode not in EXACT_MODES:
-        names = ", ".join(mode.value for mode in EXACT_MODES)
-        refused = f"temperature above 0 needs a decoding.mode that samples ({names}), not '{params.mode.value}'"
-        raise RequestError(refused, "temperature")
+        names = " or ".join(mode.value for mode in EXACT_MODES)
+        asked = "temperature above 0 (it is 1 if only top_p, top_k or min_p is given)"
+        raise RequestError(f"{asked} needs decoding.mode {names}, not '{params.mode.value}'", "temperature")
 
 
 def choice_seed(seed: int, choice: int) -> int:

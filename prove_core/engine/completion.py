@@ -15,7 +15,9 @@ class LocalCompletion:
 
     def __init__(self, request: GenerateRequest, enqueue: Enqueue, finish: Callable[[str], None], emit: Emit) -> None:
         self._session = request.session
-        self._driver = CompletionDriver(request.session, request.prompt, request.params, request.limits)
+        self._driver = CompletionDriver(
+            request.session, request.prompt, request.params, request.limits, request.sampling
+        )
         self._enqueue = enqueue
         self._finish = finish
         self._emit = emit

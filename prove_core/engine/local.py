@@ -35,7 +35,7 @@ def _inside(engine: Engine, request: GenerateRequest) -> Iterator[Step | Finishe
 
 
 def _cycle(engines: Mapping[Role, Engine], request: GenerateRequest) -> Iterator[Step | Finished]:
-    driver = CompletionDriver(request.session, request.prompt, request.params, request.limits)
+    driver = CompletionDriver(request.session, request.prompt, request.params, request.limits, request.sampling)
     steps, following = driver.advance()
     while True:
         yield from steps

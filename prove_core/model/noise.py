@@ -5,6 +5,7 @@ share their noise: they choose the same id as often as their distributions let t
 """
 
 import struct
+from functools import lru_cache
 from hashlib import blake2b
 
 import torch
@@ -22,6 +23,12 @@ def row_key(seed: int, index: int) -> tuple[int, int]:
 def scatter(ids: Tensor) -> Tensor:
     """Ids, spread over all of int32: what `log_noise` takes."""
     return _mixed(ids.to(torch.int32))
+
+
+@lru_cache(maxsize=4)
+def all_scattered(count: int, device: torch.device) -> Tensor:
+    """`scatter` of the ids 0 .. count - 1."""
+    return scatter(torch.arange(count, device=device))
 
 
 def log_noise(scattered: Tensor, keys: Tensor) -> Tensor:

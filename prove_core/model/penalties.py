@@ -1,6 +1,5 @@
 """Penalties and biases on logits, as vLLM has them: see `SamplingParams`."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,13 +33,6 @@ class Occurrences:
         generated = self.generated.copy()
         generated[place] += 1
         return Occurrences(self.ids, generated)
-
-    def then_all(self, tokens: Iterable[int]) -> "Occurrences":
-        """These and more tokens of the completion."""
-        found = self
-        for token in tokens:
-            found = found.then(token)
-        return found
 
 
 NOTHING = Occurrences(np.empty(0, np.int64), np.empty(0, np.int64))

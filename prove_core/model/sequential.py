@@ -60,12 +60,17 @@ def choose(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, T
     logits [rows, vocabulary] are the placeholders' own, -inf where an id must not be chosen; corrected [rows, H];
     output [vocabulary, H] is the model's head. Answers int64 and float32, [rows].
     """
-    own, candidates = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
-    scores = torch.einsum("rch,rh->rc", output[candidates], corrected).float()
-    scores = scores.masked_fill(own == -torch.inf, -torch.inf)
+    candidates, scores = shortlist(logits, corrected, output)
     best = scores.argmax(-1, keepdim=True)
     probability = torch.softmax(scores, -1).gather(-1, best)
     return candidates.gather(-1, best)[:, 0], probability[:, 0]
+
+
+def shortlist(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's leading candidates, int64 [rows, n], and their float32 scores by its corrected state; see `choose`."""
+    own, candidates = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+    scores = torch.einsum("rch,rh->rc", output[candidates], corrected).float()
+    return candidates, scores.masked_fill(own == -torch.inf, -torch.inf)
 
 
 def _norm(x: Tensor) -> Tensor:

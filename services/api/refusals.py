@@ -51,7 +51,6 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
     "mm_processor_kwargs": EMPTY,
     "priority": (0,),
     "prompt_logprobs": (),
-    "repetition_penalty": (1, 1.0),
     "return_token_ids": NO,
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),

@@ -17,13 +17,11 @@ from prove_core.types import DecodingParams, Gate, Mode
 from services.api.chat import ChatMessage, Strict
 from services.api.errors import from_validation
 from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse, unsupported
+from services.api.sampling import Probability, SamplingOptions
 
-GREEDY_BELOW = 1e-5  # temperatures up to this are argmax for any realistic logits
 MAX_STOP_STRINGS = 16
 NOT_YET = frozenset({"fused", "auto"})
 
-Probability = Annotated[float, Field(ge=0, le=1)]
-Penalty = Annotated[float, Field(ge=-2, le=2)]
 TokenId = Annotated[int, Field(ge=0)]
 # A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.
 FROM_JSON = Field(strict=False)
@@ -70,15 +68,7 @@ def _as_list(stop: object) -> object:
     return [stop] if isinstance(stop, str) else stop
 
 
-def _token_id_keys(bias: object) -> object:
-    if isinstance(bias, dict):
-        for key in bias:
-            if not (isinstance(key, str) and key.isascii() and key.isdigit()):
-                raise invalid(f"has a key that is not a token id: {key!r}")
-    return bias
-
-
-class ChatCompletionRequest(Strict):
+class ChatCompletionRequest(SamplingOptions):
     """Body of POST /v1/chat/completions."""
 
     model: str
@@ -92,16 +82,6 @@ class ChatCompletionRequest(Strict):
     n: int | None = Field(None, ge=1, le=16)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    temperature: float | None = Field(None, ge=0, le=2, description="Only 0 (greedy), which is the default.")
-    top_p: float | None = Field(None, gt=0, le=1, description="No effect on greedy decoding.")
-    top_k: int | None = Field(None, ge=-1, description="No effect on greedy decoding.")
-    min_p: Probability | None = Field(None, description="No effect on greedy decoding.")
-    seed: int | None = Field(None, description="No effect on greedy decoding, which always repeats itself.")
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: Annotated[
-        dict[str, Annotated[float, Field(ge=-100, le=100)]] | None, BeforeValidator(_token_id_keys)
-    ] = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     user: str | None = None
@@ -128,11 +108,8 @@ class ChatCompletionRequest(Strict):
 
     @model_validator(mode="after")
     def _implemented_yet(self) -> Self:
-        if self.temperature is not None and self.temperature > GREEDY_BELOW:
-            raise unsupported("above 0: sampling is not supported yet (0 is the default)", "temperature")
-        for name in ("presence_penalty", "frequency_penalty", "logit_bias", "logprobs"):
-            if getattr(self, name):
-                raise unsupported("is not supported yet", name)
+        if self.logprobs:
+            raise unsupported("is not supported yet", "logprobs")
         return self
 
     @classmethod
@@ -168,3 +145,4 @@ class ChatCompletionRequest(Strict):
                 raise RequestError(
                     f"stop_token_ids: {token} is not a token id (there are {vocabulary})", "stop_token_ids"
                 )
+        self.check_biased_ids(vocabulary)

@@ -10,7 +10,9 @@ import typer
 
 from prove_core.config import EngineConfig
 from prove_core.decoding.acceptance import check_gate
+from prove_core.decoding.sampling import check_samples
 from prove_core.types import DecodingParams, Gate, Mode
+from services.api.sampling import SamplingOptions, checked_sampling
 from services.cli.errors import STDERR, one_line_errors
 from services.settings import Settings, load_settings
 
@@ -27,6 +29,10 @@ def generate(
     gate: Annotated[Gate | None, typer.Option(help="Gate of mode prove.")] = None,
     tau: Annotated[float | None, typer.Option(min=0, max=1, help="Confidence threshold of mode mars.")] = None,
     draft_length: Annotated[int | None, typer.Option(min=1, max=32, help="Drafts of mode speculative.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Above 0: tokens are drawn, up to 2. Default: 0.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens with this probability.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from this many of the likeliest tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same seed draws the same tokens.")] = None,
     config: Config = None,
     quiet: Annotated[bool, typer.Option(help="Print the text alone.")] = False,
 ) -> None:
@@ -42,10 +48,14 @@ def generate(
     }
     given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
     params = check_gate(replace(settings.params(), **given))
-    _run(settings, params, prompt, max_tokens, quiet)
+    sampling = checked_sampling({"temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed})
+    check_samples(params, sampling.sampling(0))
+    _run(settings, params, sampling, prompt, max_tokens, quiet)
 
 
-def _run(settings: Settings, params: DecodingParams, prompt: str, max_tokens: int, quiet: bool) -> None:
+def _run(
+    settings: Settings, params: DecodingParams, sampling: SamplingOptions, prompt: str, max_tokens: int, quiet: bool
+) -> None:
     from services.cli.local import LocalPair  # noqa: PLC0415  torch is slow to import
     from services.cli.progress import reporting  # noqa: PLC0415
 
@@ -53,7 +63,7 @@ def _run(settings: Settings, params: DecodingParams, prompt: str, max_tokens: in
         pair = LocalPair.load(_engine_configs(settings, params), progress)
     try:
         began = time.perf_counter()
-        run = pair.chat(prompt, params, max_tokens)
+        run = pair.chat(prompt, params, max_tokens, sampling)
         _stream(run.text)
         if not quiet:
             STDERR.print(run.summary(time.perf_counter() - began))

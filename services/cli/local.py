@@ -19,6 +19,7 @@ from prove_core.text.completion import CompletionText
 from prove_core.text.context import completion_limit
 from prove_core.text.prompt import Message, PromptRenderer
 from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Role
+from services.api.sampling import SamplingOptions
 
 
 @dataclass
@@ -71,13 +72,14 @@ class LocalPair:
             engines[Role.VERIFIER] = verifier.engine
         return cls(engines, info)
 
-    def chat(self, prompt: str, params: DecodingParams, max_tokens: int) -> LocalRun:
+    def chat(self, prompt: str, params: DecodingParams, max_tokens: int, sampling: SamplingOptions) -> LocalRun:
         """Start one completion of a chat with a single user message. Raises RequestError."""
         self._info.check_proposes(params)
         ids = PromptRenderer(self._info.tokenizer).render([Message("user", prompt)])
         limit = completion_limit(len(ids), max_tokens, self._info.context_length)
         limits = Limits(limit, frozenset(self._info.eos_ids))
-        request = GenerateRequest(f"local-{threading.get_ident()}", tuple(ids), params, limits)
+        session = f"local-{threading.get_ident()}"
+        request = GenerateRequest(session, tuple(ids), params, limits, sampling.sampling(len(ids)))
         run = LocalRun(iter(()), CompletionStatistics(params.mode))
         run.text = self._pieces(request, run)
         return run

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import reduce
 
 import pytest
 import torch
@@ -58,7 +59,7 @@ def test_rows_and_candidates_equal_the_reference(
     source = random.Random(len(tokens))
     row = [source.gauss(0, 3) for _ in range(WIDTH)]
     row[source.randrange(WIDTH)] = -torch.inf
-    before = Occurrences.of(tuple(tokens), prompt).then_all(added)
+    before = reduce(Occurrences.then, added, Occurrences.of(tuple(tokens), prompt))
     expected = reference(row, [*tokens, *added], how)
     found = torch.tensor(row)
     adjust(found, how, before)
