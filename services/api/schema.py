@@ -20,7 +20,7 @@ from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid,
 from services.api.sampling import Probability, SamplingOptions
 
 MAX_STOP_STRINGS = 16
-NOT_YET = frozenset({"fused", "auto"})
+NOT_YET = frozenset({"auto"})
 
 TokenId = Annotated[int, Field(ge=0)]
 # A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.
@@ -43,6 +43,7 @@ class DecodingOptions(Strict):
     tau: Probability | None = Field(None, description="Mode mars: tokens are accepted while confidence is above.")
     block_size: int | None = Field(None, ge=1, le=64, description="Tokens proposed per cycle.")
     draft_length: int | None = Field(None, ge=1, le=32, description="Mode speculative: tokens drafted per cycle.")
+    fused_rows: int | None = Field(None, ge=1, le=128, description="Mode fused: rows of a pass, placeholders included.")
 
     def resolve(self, defaults: DecodingParams) -> DecodingParams:
         """These options over the server's defaults. Raises `RequestError` for a gate that the server has no fit of."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prove_core.errors import RequestError
 from prove_core.text.prompt import Message
-from prove_core.types import DecodingParams, Gate, GateWeights, Mode
+from prove_core.types import DecodingParams, Gate, GateWeights, Mode, SamplingParams
 from services.api.errors import ApiError, to_api_error
 from services.api.refusals import REQUEST_FIELDS
 from services.api.schema import ChatCompletionRequest
@@ -39,6 +39,9 @@ def refusal(**fields: Any) -> dict[str, str | None]:
         {"max_completion_tokens": 10**30},
         {"temperature": 0},
         {"temperature": 0.0, "top_p": 1, "top_k": -1, "min_p": 0, "seed": -5},
+        {"temperature": 2, "top_p": 0.1, "top_k": 1, "min_p": 1, "seed": 2**63 - 1},
+        {"presence_penalty": -2, "frequency_penalty": 2.0, "repetition_penalty": 1.1},
+        {"logit_bias": {"5": 100, "0": -100, "7": 0.5}},
         {"temperature": 1e-6},
         {"logit_bias": {}, "presence_penalty": 0, "frequency_penalty": 0.0, "logprobs": False},
         {"logit_bias": None, "stop": None, "n": None, "stream": None, "decoding": None, "stream_options": None},
@@ -50,7 +53,7 @@ def refusal(**fields: Any) -> dict[str, str | None]:
         {"stop": ["a"] * 16},
         {"min_tokens": 3, "max_tokens": 3, "ignore_eos": True, "stop_token_ids": [0, 7]},
         {"decoding": {}},
-        {"decoding": {"theta": 0, "tau": 1, "block_size": 64, "draft_length": 32}},
+        {"decoding": {"theta": 0, "tau": 1, "block_size": 64, "draft_length": 32, "fused_rows": 128}},
     ],
 )
 def test_accepted(fields: dict[str, Any]) -> None:
@@ -74,7 +77,6 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"temperature": float("nan")}, "temperature"),
         ({"temperature": float("inf")}, "temperature"),
         ({"temperature": 2.1}, "temperature"),
-        ({"temperature": 0.7}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.5}, "top_p"),
         ({"top_k": 1.5}, "top_k"),
@@ -91,10 +93,21 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"stream": False, "stream_options": {}}, "stream_options"),
         ({"stream": True, "stream_options": {"extra": 1}}, "stream_options.extra"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
-        ({"presence_penalty": 0.1}, "presence_penalty"),
+        ({"top_k": -2}, "top_k"),
+        ({"min_p": -0.1}, "min_p"),
+        ({"min_p": 1.1}, "min_p"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"presence_penalty": "1"}, "presence_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"repetition_penalty": 2.1}, "repetition_penalty"),
+        ({"seed": 2**63}, "seed"),
+        ({"seed": True}, "seed"),
         ({"frequency_penalty": -3}, "frequency_penalty"),
         ({"logit_bias": {"AI": -100}}, "logit_bias"),
-        ({"logit_bias": {"999999": 5}}, "logit_bias"),
+        ({"logit_bias": {"-1": 5}}, "logit_bias"),
+        ({"logit_bias": {"1" * 5000: 5}}, "logit_bias"),
+        ({"logit_bias": {"5": "1"}}, "logit_bias.5"),
+        ({"logit_bias": {str(token): 1 for token in range(2000)}}, "logit_bias"),
         ({"logit_bias": {"5": 101}}, "logit_bias.5"),
         ({"logit_bias": []}, "logit_bias"),
         ({"logprobs": True}, "logprobs"),
@@ -110,7 +123,8 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"decoding": []}, "decoding"),
         ({"decoding": {"foo": 1}}, "decoding.foo"),
         ({"decoding": {"mode": "best"}}, "decoding.mode"),
-        ({"decoding": {"mode": "fused"}}, "decoding.mode"),
+        ({"decoding": {"mode": "auto"}}, "decoding.mode"),
+        ({"decoding": {"fused_rows": 0}}, "decoding.fused_rows"),
         ({"decoding": {"mode": "auto"}}, "decoding.mode"),
         ({"decoding": {"gate": "best"}}, "decoding.gate"),
         ({"decoding": {"gate_weights": {}}}, "decoding.gate_weights"),
@@ -147,8 +161,7 @@ def test_an_unknown_field_in_openais_words() -> None:
 
 
 def test_not_supported_yet_says_so() -> None:
-    assert "'fused' is not supported yet" in str(refusal(decoding={"mode": "fused"})["message"])
-    assert "sampling is not supported yet" in str(refusal(temperature=1)["message"])
+    assert "'auto' is not supported yet" in str(refusal(decoding={"mode": "auto"})["message"])
 
 
 @pytest.mark.parametrize(
@@ -279,3 +292,45 @@ def test_token_ids_beyond_the_vocabulary() -> None:
     with pytest.raises(RequestError, match="10") as raised:
         request.check_token_ids(10)
     assert raised.value.param == "stop_token_ids"
+    biased = parse(logit_bias={"3": 1, "10": -1})
+    biased.check_token_ids(11)
+    with pytest.raises(RequestError, match="10 is not a token id") as raised:
+        biased.check_token_ids(10)
+    assert raised.value.param == "logit_bias"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"temperature": 0, "top_p": 0.5, "top_k": 3, "min_p": 0.1, "seed": 4},
+        {"temperature": 1e-6, "seed": 4},
+        {"top_p": 1, "top_k": 0, "min_p": 0, "seed": 4},
+        {"presence_penalty": 0, "frequency_penalty": 0.0, "repetition_penalty": 1, "logit_bias": {"5": 0}},
+    ],
+)
+def test_what_changes_nothing_is_plain_greedy_decoding(fields: dict[str, Any]) -> None:
+    assert parse(**fields).sampling(3) is None
+
+
+def test_sampling_as_asked() -> None:
+    fields: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": 5}
+    penalties: dict[str, Any] = {"presence_penalty": 0.5, "frequency_penalty": -0.5, "repetition_penalty": 1.1}
+    whole = parse(**fields, **penalties, logit_bias={"5": -100, "6": 0, "7": 2.5}).sampling(3)
+    assert whole == SamplingParams(3, 0.7, 0.9, 40, 0.1, 5, 0.5, -0.5, 1.1, ((5, -100.0), (7, 2.5)))
+    assert parse(**penalties, top_p=1).sampling(3) == SamplingParams(
+        3, presence_penalty=0.5, frequency_penalty=-0.5, repetition_penalty=1.1
+    )
+    assert parse(temperature=1, top_k=-1, seed=-5).sampling(0) == SamplingParams(0, 1.0, seed=2**64 - 5)
+
+
+@pytest.mark.parametrize("fields", [{"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.2}])
+def test_a_field_for_draws_alone_means_openais_temperature(fields: dict[str, Any]) -> None:
+    drawn = parse(**fields, seed=1).sampling(0)
+    assert drawn is not None
+    assert drawn.temperature == 1
+
+
+def test_without_a_seed_each_request_has_its_own() -> None:
+    seeds = {parse(temperature=1).sampling(0) for _ in range(5)}
+    assert len(seeds) == 5
