@@ -18,6 +18,7 @@ _DIGITS = 10  # of a token id, at most
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
+Biases = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_BIASES)]
 
 
 def _token_id_keys(bias: object) -> object:
@@ -39,11 +40,7 @@ class SamplingOptions(Strict):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(None, ge=1e-2, le=2)
-    logit_bias: Annotated[
-        dict[str, Annotated[float, Field(ge=-100, le=100)]] | None,
-        BeforeValidator(_token_id_keys),
-        Field(max_length=MAX_BIASES),
-    ] = None
+    logit_bias: Annotated[Biases | None, BeforeValidator(_token_id_keys)] = None
 
     @property
     def effective_temperature(self) -> float:
