@@ -18,6 +18,7 @@ from prove_core.types import (
     GenerateRequest,
     Limits,
     Role,
+    SamplingParams,
     Step,
 )
 
@@ -95,10 +96,17 @@ def call(engine: Engine, request: CallRequest) -> CallResult | ProveError:
     return answers.get(timeout=WAIT)
 
 
-def cycle(engines: dict[Role, Engine], prompt: list[int], params: DecodingParams, limits: Limits, name: str) -> Outcome:
-    """The two-model cycle, each role in its own engine."""
+def cycle(
+    engines: dict[Role, Engine],
+    prompt: list[int],
+    params: DecodingParams,
+    limits: Limits,
+    name: str,
+    sampling: SamplingParams | None = None,
+) -> Outcome:
+    """The two-model cycle, each role in its own engine; a mode of one model inside the proposer's."""
     outcome = Outcome()
-    for event in complete(engines, GenerateRequest(name, tuple(prompt), params, limits)):
+    for event in complete(engines, GenerateRequest(name, tuple(prompt), params, limits, sampling)):
         if not isinstance(event, Step):
             outcome.end = event
             break

@@ -2,7 +2,6 @@
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -13,28 +12,13 @@ from hypothesis import strategies as st
 from prove_core.model.draw import LEADING, draw, least, scale
 from prove_core.model.noise import log_noise, row_key, scatter
 from prove_core.types import SamplingParams
+from tests.core.sampling import chi_square, fits, warped
 
 DRAWS = 50_000
 
 
 def params(**fields: float) -> SamplingParams:
     return SamplingParams(0, **{"temperature": 1.0, **fields})  # type: ignore[arg-type]
-
-
-def reference(logits: Sequence[float], how: SamplingParams) -> list[float]:
-    """Probabilities by the book: temperature, then top_k, top_p and min_p, one after another."""
-    top = max(logits)
-    weights = {i: math.exp((value - top) / how.temperature) for i, value in enumerate(logits) if value != -math.inf}
-    if how.top_k:
-        kth = sorted(weights.values(), reverse=True)[: how.top_k][-1]
-        weights = {i: weight for i, weight in weights.items() if weight >= kth}
-    total, before, least_weight = sum(weights.values()), 0.0, 0.0
-    for weight in sorted(weights.values(), reverse=True):
-        if before < how.top_p:
-            least_weight = weight
-        before += weight / total
-    weights = {i: w for i, w in weights.items() if w >= least_weight and w >= how.min_p * max(weights.values())}
-    return [weights.get(i, 0.0) / sum(weights.values()) for i in range(len(logits))]
 
 
 def implied(logits: Sequence[float], how: SamplingParams) -> list[float]:
@@ -46,21 +30,6 @@ def implied(logits: Sequence[float], how: SamplingParams) -> list[float]:
 def drawn(logits: Sequence[float], how: SamplingParams, indices: range) -> list[int]:
     rows = torch.tensor(logits).expand(len(indices), len(logits))
     return draw(rows, [(how, index) for index in indices], scatter(torch.arange(len(logits)))).tolist()
-
-
-def chi_square(values: Sequence[int], expected: Sequence[float]) -> tuple[float, int]:
-    """Statistic of how often 0, 1, ... stand among `values`, and its degrees of freedom."""
-    counts = Counter(values)
-    if any(share == 0 and counts[cell] for cell, share in enumerate(expected)):
-        return math.inf, 1
-    cells = [(counts[cell], share) for cell, share in enumerate(expected) if share]
-    return sum((count - share) ** 2 / share for count, share in cells), len(cells) - 1
-
-
-def fits(statistic: float, freedom: int) -> bool:
-    """Whether chi-square is below its quantile at about 1 - 1e-5 (Wilson and Hilferty)."""
-    spread = 2 / (9 * max(freedom, 1))
-    return statistic < max(freedom, 1) * (1 - spread + 4.27 * spread**0.5) ** 3
 
 
 P = [1.2, 0.4, -0.3, 2.0, -math.inf, 0.9, -2.5, 0.1]
@@ -89,8 +58,8 @@ def test_what_is_committed_follows_p_whatever_q_proposes(temperature: float, cut
     how = params(temperature=temperature, seed=11, **cut)
     drafts = drawn(Q, how, range(DRAWS))
     targets = drawn(P, how, range(DRAWS))
-    expected = [share * DRAWS for share in reference(P, how)]
-    assert implied(P, how) == pytest.approx(reference(P, how), abs=1e-6)
+    expected = [share * DRAWS for share in warped(P, how)]
+    assert implied(P, how) == pytest.approx(warped(P, how), abs=1e-6)
 
     fresh = drawn(P, params(temperature=temperature, seed=12, **cut), range(DRAWS))
 
@@ -106,7 +75,7 @@ def test_what_is_committed_follows_p_whatever_q_proposes(temperature: float, cut
 def test_shared_noise_makes_models_that_agree_draw_alike(temperature: float) -> None:
     """P(same id) is known: sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)); of two draws apart it is less."""
     how = params(temperature=temperature, seed=3)
-    p, q = reference(P, how), reference(Q, how)
+    p, q = warped(P, how), warped(Q, how)
     both = [i for i in range(len(P)) if p[i] and q[i]]
     coupled = sum(1 / sum(max(p[y] / p[x], q[y] / q[x]) for y in range(len(p))) for x in both)
     same = sum(map(int.__eq__, drawn(P, how, range(DRAWS)), drawn(Q, how, range(DRAWS)))) / DRAWS
@@ -154,7 +123,7 @@ def test_noise_is_finite_and_exponential() -> None:
     st.sampled_from([0.05, 0.5, 0.9, 0.999, 1.0]),
     st.sampled_from([0.0, 0.01, 0.3, 1.0]),
 )
-def test_cuts_equal_the_reference(seed: int, width: int, t: float, top_k: int, top_p: float, min_p: float) -> None:
+def test_cuts_equal_the_warped(seed: int, width: int, t: float, top_k: int, top_p: float, min_p: float) -> None:
     source = random.Random(seed)
     spread = source.choice([0.01, 1, 4])
     logits = [source.gauss(0, spread) if source.random() > 0.2 else -math.inf for _ in range(width)]
@@ -165,7 +134,7 @@ def test_cuts_equal_the_reference(seed: int, width: int, t: float, top_k: int, t
 
     found = implied(logits, how(top_p))
     # float32 sums may put the edge of the nucleus one id further or nearer
-    edges = [reference(logits, how(min(1, share))) for share in (top_p, top_p - 1e-5, top_p + 1e-5)]
+    edges = [warped(logits, how(min(1, share))) for share in (top_p, top_p - 1e-5, top_p + 1e-5)]
     assert any(found == pytest.approx(expected, abs=1e-5, rel=1e-3) for expected in edges)
 
 

@@ -1,7 +1,6 @@
 """Penalties and biases against a slow reference, on whole rows and on a few candidates."""
 
 import random
-from collections.abc import Sequence
 from functools import reduce
 
 import pytest
@@ -11,22 +10,9 @@ from hypothesis import strategies as st
 
 from prove_core.model.penalties import Occurrences, adjust, adjust_candidates
 from prove_core.types import SamplingParams
+from tests.core.sampling import penalized
 
 WIDTH = 12
-
-
-def reference(row: Sequence[float], tokens: Sequence[int], how: SamplingParams) -> list[float]:
-    """vLLM's rules, id by id."""
-    generated = tokens[how.prompt_length :]
-    adjusted = []
-    for token, logit in enumerate(row):
-        value = logit
-        if token in tokens:
-            value = value / how.repetition_penalty if value > 0 else value * how.repetition_penalty
-        value -= how.frequency_penalty * generated.count(token)
-        value -= how.presence_penalty * (token in generated)
-        adjusted.append(value + dict(how.logit_bias).get(token, 0.0))
-    return adjusted
 
 
 @settings(max_examples=150, deadline=None)
@@ -39,7 +25,7 @@ def reference(row: Sequence[float], tokens: Sequence[int], how: SamplingParams) 
     frequency=st.sampled_from([0.0, -0.7, 2.0]),
     bias=st.dictionaries(st.integers(0, WIDTH + 3), st.floats(-100, 100), max_size=4),
 )
-def test_rows_and_candidates_equal_the_reference(
+def test_rows_and_candidates_equal_the_penalized(
     tokens: list[int],
     prompt: int,
     added: list[int],
@@ -60,7 +46,7 @@ def test_rows_and_candidates_equal_the_reference(
     row = [source.gauss(0, 3) for _ in range(WIDTH)]
     row[source.randrange(WIDTH)] = -torch.inf
     before = reduce(Occurrences.then, added, Occurrences.of(tuple(tokens), prompt))
-    expected = reference(row, [*tokens, *added], how)
+    expected = penalized(row, [*tokens, *added], how)
     found = torch.tensor(row)
     adjust(found, how, before)
     assert found.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-5)

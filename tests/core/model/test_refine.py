@@ -1,15 +1,19 @@
 """The sequential head in a runner: what it may change, and that it does so window by window."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
 from torch.nn import functional
 
+from prove_core.model.draw import draw
+from prove_core.model.noise import scatter
 from prove_core.model.refine import Refiner
 from prove_core.model.sequential import CANDIDATES, SequentialHead, choose
 from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
-from prove_core.types import Floor
+from prove_core.types import Floor, SamplingParams
+from tests.core.sampling import penalized
 from tests.core.tiny import VOCABULARY, tiny_model, tiny_runner
 
 HIDDEN = 64
@@ -108,3 +112,32 @@ def test_fewer_ids_than_candidates() -> None:
     ids, probability = choose(logits, torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [9.0, 0.0], [0.0, 1.0]]))
     assert ids.tolist() == [0]
     assert probability.item() == pytest.approx(torch.softmax(torch.tensor([1.0, 0.0]), 0)[0].item())
+
+
+def test_draws_and_penalties_go_down_the_placeholders_too() -> None:
+    """Step by step with the definitions: each choice is drawn from penalized scores of the leading candidates."""
+    torch.manual_seed(0)
+    head, embedding, output = stirred_head(), torch.nn.Embedding(50, HIDDEN), torch.randn(50, HIDDEN)
+    hidden = torch.randn(4, HIDDEN)
+    logits = functional.linear(hidden, output)
+    plain = WindowOutput(tuple(logits[:1].argmax(-1).tolist()), (0.5,), ())
+    outcomes = set()
+    for seed in range(6):
+        how = SamplingParams(3, 4.0, 0.9, seed=seed, frequency_penalty=3.0, repetition_penalty=1.5)
+        window = replace(proposing(0), sampling=how)
+        (found,) = Refiner(head, embedding, output, alone=False).refine(hidden, logits, [window], [plain])
+        before = [*window.tokens, plain.argmax[0]]
+        state = torch.zeros(1, 16)
+        for depth in range(3):
+            previous = embedding(torch.tensor([before[-1]]))
+            corrected, state = head(hidden[depth + 1 : depth + 2], previous, depth, state)
+            own = torch.tensor(penalized(logits[depth + 1].tolist(), before, how))
+            allowed = own.topk(CANDIDATES).indices
+            scores = torch.tensor(penalized(functional.linear(corrected, output)[0].tolist(), before, how))[allowed]
+            drawn = draw(scores[None], [(how, len(before))], scatter(allowed[None])).item()
+            before.append(int(allowed[int(drawn)]))
+            share = torch.softmax(scores, -1)[int(drawn)].item()
+            assert found.draft_confidences[depth] == pytest.approx(share, rel=1e-3)
+        assert found.drafts == tuple(before[-3:])
+        outcomes.add(found.drafts)
+    assert len(outcomes) > 3
