@@ -25,9 +25,9 @@ class ToyRunner:
         self.passes: list[list[Window]] = []
 
     @staticmethod
-    def next_token(context: Sequence[int], banned: Sequence[int] = ()) -> int:
-        """The toy's greedy next token."""
-        state = zlib.crc32(repr(tuple(context)).encode())
+    def next_token(context: Sequence[int], banned: Sequence[int] = (), seed: int | None = None) -> int:
+        """The toy's greedy next token; with a seed its draw, as good as any."""
+        state = zlib.crc32(repr(tuple(context) if seed is None else (seed, *context)).encode())
         token = state % VOCABULARY
         while token in banned:
             token = (token + 1) % VOCABULARY
@@ -59,9 +59,12 @@ class ToyRunner:
         floor = window.floor
         return floor.stop_ids if floor is not None and index < floor.length else ()
 
+    def _seed(self, window: Window) -> int | None:
+        return window.sampling.seed if window.sampling is not None and window.sampling.draws else None
+
     def _predict(self, window: Window, context: list[int]) -> WindowOutput:
         argmax = tuple(
-            self.next_token(context[: position + 1], self._banned(window, position + 1))
+            self.next_token(context[: position + 1], self._banned(window, position + 1), self._seed(window))
             for position in range(window.end - window.logits, window.end)
         )
         chosen = window.choose(argmax)
@@ -79,7 +82,7 @@ class ToyRunner:
         guesses = []
         for _ in range(count):
             banned = self._banned(window, len(truth))
-            right = self.next_token(truth, banned)
+            right = self.next_token(truth, banned, self._seed(window))
             guess = right
             if self.random.random() > self.luck:
                 guess = (guess + 1) % VOCABULARY
@@ -90,9 +93,9 @@ class ToyRunner:
         return tuple(guesses)
 
 
-def continuation(prompt: Sequence[int], count: int) -> list[int]:
-    """The toy's greedy continuation of a prompt."""
+def continuation(prompt: Sequence[int], count: int, seed: int | None = None) -> list[int]:
+    """The toy's continuation of a prompt: greedy, or drawn with a seed."""
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(ToyRunner.next_token(tokens))
+        tokens.append(ToyRunner.next_token(tokens, seed=seed))
     return tokens[len(prompt) :]

@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from prove_core.errors import PoolExhausted
-from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role
+from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role, SamplingParams
 from services.channel.client import ChannelPool
 from services.channel.errors import ReplicaUnavailable
 from services.driver import CycleTiming, complete
@@ -107,6 +108,32 @@ def test_a_loss_costs_no_token(mode: Mode, victim: Role, how: str) -> None:
             assert struck
             assert tokens == continuation(PROMPT, 120)
             assert end.reason is FinishReason.LENGTH
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
+def test_a_loss_anywhere_changes_no_drawn_token(mode: Mode) -> None:
+    """After each step in turn the connection is cut: cycles begin anew where none had begun, and draw the same."""
+
+    async def run() -> None:
+        sampling = SamplingParams(len(PROMPT), temperature=1.0, seed=9)
+        request = replace(_request(mode, 30), sampling=sampling)
+        async with replicas(2) as (proposer, verifier):
+            lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+            for place in range(1, 30, 3):
+                struck: list[int] = []
+
+                def disturb(count: int, place: int = place, struck: list[int] = struck) -> None:
+                    if count >= place and not struck:
+                        struck.append(count)
+                        for connection in list(proposer.server.connections):
+                            connection.close()
+
+                tokens, _ = await _run(request, lessors, disturb)
+                assert struck
+                assert tokens == continuation(PROMPT, 30, seed=9)
+        assert tokens != continuation(PROMPT, 30)
 
     run_in_loop(run())
 
