@@ -84,9 +84,16 @@ class Stream:
             outcome.tokens += event.tokens
 
 
-def generate(engine: Engine, prompt: list[int], params: DecodingParams, limits: Limits, session: str = "s") -> Outcome:
+def generate(
+    engine: Engine,
+    prompt: list[int],
+    params: DecodingParams,
+    limits: Limits,
+    session: str = "s",
+    sampling: SamplingParams | None = None,
+) -> Outcome:
     """One completion, to its end."""
-    return Stream(engine, GenerateRequest(session, tuple(prompt), params, limits)).result()
+    return Stream(engine, GenerateRequest(session, tuple(prompt), params, limits, sampling)).result()
 
 
 def call(engine: Engine, request: CallRequest) -> CallResult | ProveError:

@@ -12,7 +12,7 @@ from prove_core.evaluation.exactness import compare
 from prove_core.model.progress import SILENT
 from prove_core.model.source import resolve
 from prove_core.text.prompt import Message, PromptRenderer
-from prove_core.types import DecodingParams, Limits, Mode
+from prove_core.types import DecodingParams, Limits, Mode, SamplingParams
 from tests.core.engine.harness import generate
 
 pytestmark = pytest.mark.model
@@ -74,6 +74,22 @@ def test_lossless_equals_ar_in_float32(single: BuiltEngine) -> None:
     assert single.info is not None
     results = compare(single.engine, render(single), Limits(32, frozenset(single.info.eos_ids)), [1, 4, 8, 16])
     assert [result.equal for result in results] == [len(QUESTIONS)] * 4
+
+
+def test_a_seed_draws_the_same_text_in_every_mode_of_one_model(single: BuiltEngine) -> None:
+    assert single.info is not None
+    limits = Limits(20, frozenset(single.info.eos_ids))
+    for prompt in render(single)[:2]:
+        texts = set()
+        for seed in (1, 2):
+            how = SamplingParams(len(prompt), 0.9, 0.95, seed=seed, presence_penalty=0.5)
+            ar = generate(single.engine, list(prompt), DecodingParams(Mode.AR), limits, sampling=how)
+            texts.add(tuple(ar.tokens))
+            for mode in (Mode.LOSSLESS, Mode.FUSED):
+                outcome = generate(single.engine, list(prompt), DecodingParams(mode), limits, sampling=how)
+                assert outcome.tokens == ar.tokens
+                assert sum(step.accepted for step in outcome.steps)
+        assert len(texts) == 2
 
 
 def test_lossless_equals_ar_in_bfloat16_when_deterministic() -> None:
