@@ -17,7 +17,8 @@ from torch import Tensor
 from prove_core.model.noise import log_noise, row_key
 from prove_core.types import SamplingParams
 
-LEADING = 1024  # candidates looked at before a whole row is sorted: a nucleus is seldom larger
+LEADING = (512, 8192)  # candidates looked at before a whole row is sorted: a nucleus is seldom larger
+_CHUNK = 1 << 16  # numbers that a CPU works on at once: what fits its cache takes a fifth of the time
 
 Ask = tuple[SamplingParams, int]
 
@@ -28,6 +29,13 @@ def draw(logits: Tensor, asks: Sequence[Ask], scattered: Tensor) -> Tensor:
     `asks[i]` is how row i is drawn and the index of the token that it predicts. `scattered` are the columns' ids, as
     `noise.scatter` has them, `[n]` or `[rows, n]`. A row's result depends on that row alone.
     """
+    step = len(asks) if logits.is_cuda else max(1, _CHUNK // logits.shape[1])
+    chunks = [slice(first, first + step) for first in range(0, len(asks), step)]
+    own = scattered.expand(len(asks), -1)
+    return torch.cat([_draw(logits[rows], asks[rows], own[rows]) for rows in chunks])
+
+
+def _draw(logits: Tensor, asks: Sequence[Ask], scattered: Tensor) -> Tensor:
     scaled = scale(logits, asks)
     keys = torch.tensor([row_key(params.seed, index) for params, index in asks], dtype=torch.int32)
     lead = scaled - log_noise(scattered, keys.to(logits.device))
@@ -46,15 +54,15 @@ def least(scaled: Tensor, asks: Sequence[Ask]) -> Tensor:
     lowest = _column([params.min_p for params, _ in asks], device).log()
     top_k = [params.top_k if 0 < params.top_k < count else count for params, _ in asks]
     top_p = [params.top_p for params, _ in asks]
-    width = min(LEADING, count)
     narrowed = [row for row, (k, p) in enumerate(zip(top_k, top_p, strict=True)) if k < count or p < 1]
-    while narrowed:
+    for width in (*(width for width in LEADING if width < count), count):
+        if not narrowed:
+            break
         few = torch.tensor([top_k[row] for row in narrowed], device=device)[:, None]
         share = _column([top_p[row] for row in narrowed], device)
         cut, found = _cut(scaled[narrowed], few, share, width)
         lowest[narrowed] = torch.maximum(lowest[narrowed], cut)
-        narrowed = [] if width == count else [row for row, done in zip(narrowed, found, strict=True) if not done]
-        width = count
+        narrowed = [row for row, done in zip(narrowed, found, strict=True) if not done]
     return lowest
 
 
@@ -67,7 +75,7 @@ def _cut(scaled: Tensor, top_k: Tensor, top_p: Tensor, width: int) -> tuple[Tens
     head = scaled.topk(width).values
     kth = head.gather(1, top_k.clamp(max=width) - 1)
     kth = torch.where((top_k <= width) & (top_k < count), kth, -torch.inf)
-    kept = scaled.masked_fill(scaled < kth, -torch.inf)
+    kept = scaled.masked_fill(scaled < kth, -torch.inf) if bool((top_k < count).any()) else scaled
     # softmax works row by row: no sum whose order depends on how many rows there are
     best = torch.softmax(kept, -1).amax(-1, keepdim=True)
     shares = head.exp().masked_fill(head < kth, 0.0) * best

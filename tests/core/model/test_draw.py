@@ -114,16 +114,16 @@ def test_noise_is_finite_and_exponential() -> None:
     assert (values > 5).double().mean().item() == pytest.approx(math.exp(-5), rel=0.03)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**32),
-    st.sampled_from([1, 2, 40, LEADING + 700]),
+    st.sampled_from([1, 2, 40, LEADING[0] + 700, LEADING[1] + 9]),
     st.floats(0.3, 2),
-    st.sampled_from([0, 1, 2, 7, 33, LEADING + 5]),
+    st.sampled_from([0, 1, 2, 7, 33, LEADING[0] + 5]),
     st.sampled_from([0.05, 0.5, 0.9, 0.999, 1.0]),
     st.sampled_from([0.0, 0.01, 0.3, 1.0]),
 )
-def test_cuts_equal_the_warped(seed: int, width: int, t: float, top_k: int, top_p: float, min_p: float) -> None:
+def test_cuts_equal_the_reference(seed: int, width: int, t: float, top_k: int, top_p: float, min_p: float) -> None:
     source = random.Random(seed)
     spread = source.choice([0.01, 1, 4])
     logits = [source.gauss(0, spread) if source.random() > 0.2 else -math.inf for _ in range(width)]
