@@ -73,7 +73,7 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """`length` serial greedy passes beyond the committed tokens. Answer: `Drafted`."""
+    """`length` serial passes beyond the committed tokens, one token each. Answer: `Drafted`."""
 
     length: int
 
@@ -99,7 +99,10 @@ Call = Propose | Verify | Draft | Fuse
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """d_1..d_B and c_1..c_B: each row's argmax and its probability (float32 softmax at temperature 1)."""
+    """d_1..d_B and c_1..c_B: each row's choice and its probability (float32 softmax at temperature 1).
+
+    Here and in the other answers a choice is the argmax, or what the request's sampling makes of the row.
+    """
 
     tokens: TokenIds
     confidences: tuple[float, ...]
@@ -109,7 +112,7 @@ class Proposal:
 class Reading:
     """What a model makes of a block d of length n read after the committed tokens.
 
-    `argmax[i]` (n + 1 of them) is its greedy token in the place of d[i]; the last one follows the whole block.
+    `argmax[i]` (n + 1 of them) is its own choice in the place of d[i]; the last one follows the whole block.
     `probabilities[i]` (n of them) is p(d[i] | committed, d[:i]).
     """
 
@@ -119,7 +122,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The greedy continuation of the committed tokens, serially decoded."""
+    """The model's own continuation of the committed tokens, serially decoded."""
 
     tokens: TokenIds
 

@@ -55,7 +55,7 @@ def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Propos
 
 
 def ar(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
-    """Greedy next token."""
+    """The proposer's own next token, greedy or drawn."""
     yield from _propose(1)
     return None
 
@@ -83,7 +83,7 @@ def prove(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
 
 
 def lossless(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
-    """The proposer verifies itself: matching prefix plus its own next token. Output: its greedy AR output."""
+    """The proposer verifies itself: matching prefix plus its own next token. Output: that of `ar`."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
     block = budget.through_stop(proposal.tokens[1:])
@@ -95,7 +95,7 @@ def lossless(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
 def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None) -> Cycle:
     """One proposer pass that verifies the drafts of the pass before and proposes the next ones (design section 3).
 
-    Output: the proposer's greedy AR output, as in `lossless`.
+    Output: that of `ar`, as in `lossless`.
     """
     drafts = no_drafts(params.block_size) if drafts is None else drafts
     block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])

@@ -96,7 +96,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowOutput:
-    """Per logits row of tokens: its argmax id and that id's probability; per target: its probability at its row.
+    """Per logits row of tokens: its chosen id and that id's probability; per target: its probability at its row.
+
+    `argmax` is what its name says unless the window's `sampling` adjusts or draws.
 
     `drafts` and `draft_confidences` are what the placeholders of one group propose: of the group that stands where the
     window's targets, read as a block to verify, stop being the argmax (empty if there is no such group). A window
