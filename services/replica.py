@@ -11,6 +11,7 @@ import ray
 from prove_core.config import EngineConfig
 from prove_core.engine.engine import Engine, EngineStats
 from prove_core.errors import EngineStopped
+from prove_core.openmp import wait_briefly
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
 from services.lease import Facts, Grant
@@ -57,9 +58,7 @@ class EngineReplica:
 
 
 def _build(role: str, data: dict[str, Any]) -> Engine:
-    # Threads that spin at the end of each operation starve the other role's replica on the same cores. Must be set
-    # before torch loads its thread pool.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    wait_briefly()
     from prove_core.engine.build import build_engine  # noqa: PLC0415 - torch takes seconds: not on the event loop
 
     config = EngineConfig.model_validate(data)

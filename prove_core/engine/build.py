@@ -8,12 +8,15 @@ from prove_core.attention.base import LayerSpec
 from prove_core.config import EngineConfig
 from prove_core.engine.engine import Engine
 from prove_core.kv.storage import KVStorage
+from prove_core.model.fuse import fuse_projections
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.loader import LoadedModel, load
 from prove_core.model.null import NullRunner
+from prove_core.model.packed import pack_linears
 from prove_core.model.probe import probe
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.runner import ModelRunner
+from prove_core.model.threads import ThreadChoice, thread_choice
 
 NULL_CHECKPOINT = "null"  # no model at all: measures what everything but the passes costs
 _NULL_VOCABULARY = 50_000
@@ -48,6 +51,8 @@ def _started(runner: ModelRunner | NullRunner, config: EngineConfig, name: str) 
 
 def _model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
     specs = probe(loaded.model)
+    fuse_projections(loaded.model)
+    pack_linears(loaded.model)
     storage = _storage(config, specs, loaded.model.dtype, loaded.model.device)
     return ModelRunner(
         loaded.model,
@@ -59,7 +64,15 @@ def _model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
         rows=loaded.rows,
         sequential=loaded.sequential,
         deterministic=config.model.deterministic,
+        threads=_threads(config, loaded.model.device),
     )
+
+
+def _threads(config: EngineConfig, device: torch.device) -> ThreadChoice | None:
+    """None where their number is fixed: kernels may split a sum by threads, and then its bits depend on it."""
+    if device.type != "cpu" or config.model.threads is not None or config.model.deterministic:
+        return None
+    return thread_choice(torch.get_num_threads())
 
 
 def _null_runner(config: EngineConfig) -> NullRunner:

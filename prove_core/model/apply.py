@@ -2,6 +2,7 @@
 
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from prove_core.errors import CheckpointError
@@ -11,21 +12,24 @@ from prove_core.model.rows import RowMask
 from prove_core.model.source import one_line
 
 _A, _B = ".lora_A.weight", ".lora_B.weight"
+_RANK_STEP = 16
 
 
 class GatedLinear(nn.Module):
     """y = base(x), and + scale * B(A x) on the rows that `rows` names: every other row is the base's, bit for bit.
 
-    x is [..., in], its leading dimensions flattened to rows. A [rank, in] and B [out, rank] have the base's dtype.
+    x is [..., in], its leading dimensions flattened to rows. A [rank, in] and B [out, rank] have the base's dtype;
+    ranks are rounded up to what kernels like, with zeros.
     """
 
     def __init__(self, base: nn.Module, a: torch.Tensor, b: torch.Tensor, scale: float, rows: RowMask) -> None:
         super().__init__()
         self.base = base
-        self.lora_a = _linear(a)
-        self.lora_b = _linear(b)
-        self._scale = scale
-        self._rows = rows
+        missing = -len(a) % _RANK_STEP
+        self.lora_a = _linear(functional.pad(a, (0, 0, 0, missing)))
+        self.lora_b = _linear(functional.pad(b, (0, missing)))
+        self.scale = scale
+        self.rows = rows
 
     @property
     def weight(self) -> torch.Tensor:
@@ -37,11 +41,15 @@ class GatedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]."""
         y: torch.Tensor = self.base(x)
-        rows = self._rows.placeholders
+        rows = self.rows.placeholders
         if rows is None:
             return y
-        thin = self.lora_a(x.reshape(-1, x.shape[-1])[rows])
-        y.view(-1, y.shape[-1]).index_add_(0, rows, self.lora_b(thin), alpha=self._scale)
+        change = self.lora_b(self.lora_a(x.reshape(-1, x.shape[-1])[rows]))
+        flat = y.view(-1, y.shape[-1])
+        if isinstance(rows, slice):
+            flat[rows].add_(change, alpha=self.scale)
+        else:
+            flat.index_add_(0, rows, change, alpha=self.scale)
         return y
 
 

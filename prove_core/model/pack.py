@@ -14,15 +14,16 @@ from prove_core.model.window import PlaceholderGroup, Window
 class Packed:
     """One pass: `ids` and `positions` int64 `[1, rows]`, its `batch`, and which rows are special (int64, ascending).
 
-    `placeholders` are the rows of placeholders, `ordinals` the place of each within its group. `logits` are the rows
-    that want an output, window after window, then repeats of the last up to whole tiles. Rows from
-    `batch.qo_indptr[-1]` on are padding.
+    `placeholders` are the rows of placeholders, `span` the same where they are neighbours, `ordinals` the place of each
+    within its group. `logits` are the rows that want an output, window after window, then repeats of the last up to
+    whole tiles. Rows from `batch.qo_indptr[-1]` on are padding.
     """
 
     ids: torch.Tensor
     positions: torch.Tensor
     batch: Batch
     placeholders: torch.Tensor
+    span: slice | None
     ordinals: torch.Tensor
     logits: torch.Tensor
 
@@ -78,10 +79,17 @@ def pack(
         ids=row_wise[0][None],
         positions=row_wise[1][None],
         placeholders=row_wise[2],
+        span=_span(placeholders),
         ordinals=row_wise[3],
         logits=row_wise[4],
         batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, row_wise[5], tuple(gaps)),
     )
+
+
+def _span(rows: list[int]) -> slice | None:
+    if rows and rows[-1] - rows[0] + 1 == len(rows):
+        return slice(rows[0], rows[-1] + 1)
+    return None
 
 
 def _gap(window: Window, group: PlaceholderGroup, row: int, first: int) -> list[Gap]:

@@ -9,8 +9,9 @@ import torch
 class RowMask:
     """Holder that the runner fills before each forward pass and gated modules read during it.
 
-    `placeholders` is an int64 tensor of row indices into the pass's `[1, rows, hidden]` activations, ascending, on the
-    model's device; None when the pass has no placeholder row.
+    `placeholders` says which rows of the pass's `[1, rows, hidden]` activations are placeholders: a slice where they
+    are neighbours (no copy is then needed), else an int64 tensor of ascending indices on the model's device; None when
+    the pass has no placeholder row.
     """
 
-    placeholders: torch.Tensor | None = None
+    placeholders: torch.Tensor | slice | None = None

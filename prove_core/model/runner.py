@@ -17,6 +17,7 @@ from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.scores import Scorer
 from prove_core.model.sequential import SequentialHead
+from prove_core.model.threads import ThreadChoice
 from prove_core.model.tiled import TILE, make_deterministic
 from prove_core.model.window import PassOutput, Window
 
@@ -27,7 +28,8 @@ class ModelRunner:
     `banned` ids are never chosen and have no probability. Placeholder rows take row `min(i, n - 1)` of
     `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
     i counted within its group; without a table they take the embedding of `placeholder_id`. `rows` is filled for
-    gated adapters before each pass. `sequential` corrects placeholders one after another. Not thread-safe.
+    gated adapters before each pass. `sequential` corrects placeholders one after another. `threads`, if given, decides
+    how many CPU threads a pass takes. Not thread-safe.
 
     `deterministic`: a row's result has the same bits whatever else is in the pass and however it arrives. Changes the
     model in place; raises `UnsupportedModel` where this machine or model cannot.
@@ -45,8 +47,10 @@ class ModelRunner:
         rows: RowMask | None = None,
         sequential: SequentialHead | None = None,
         deterministic: bool = False,
+        threads: ThreadChoice | None = None,
     ) -> None:
         self._model = model
+        self._threads = threads
         self._storage = storage
         self._tile = TILE if deterministic else 1
         self._backend: AttentionBackend = (FixedTileAttention if deterministic else TorchAttention)(storage, specs)
@@ -62,9 +66,15 @@ class ModelRunner:
         self._refiner = Refiner(sequential, self._embed, head.weight, alone=deterministic)
         self._tap = None if sequential is None else _Tap(head)
 
-    @torch.inference_mode()
     def run(self, windows: Sequence[Window]) -> PassOutput:
         """See `Runner.run`."""
+        if self._threads is None:
+            return self._run(windows)
+        with self._threads.timed(sum(window.rows for window in windows)):
+            return self._run(windows)
+
+    @torch.inference_mode()
+    def _run(self, windows: Sequence[Window]) -> PassOutput:
         packed = pack(
             windows,
             page_size=self._storage.page_size,
@@ -74,7 +84,7 @@ class ModelRunner:
             device=self._model.device,
         )
         self._backend.plan(packed.batch)
-        self._rows.placeholders = packed.placeholders if len(packed.placeholders) else None
+        self._rows.placeholders = packed.span or (packed.placeholders if len(packed.placeholders) else None)
         begin = time.perf_counter()
         logits = self._forward(packed)
         masked = self._scorer.mask(logits, windows)

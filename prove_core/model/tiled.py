@@ -10,6 +10,7 @@ from transformers.activations import ACT2CLS
 
 from prove_core.attention.pieces import PIECE, in_pieces
 from prove_core.errors import UnsupportedModel
+from prove_core.model.packed import PackedLinear
 
 TILE = 8  # rows; one decode row costs about what eight do
 _SPANS = (64, 32, 16)  # larger row counts, used where this machine's kernels agree with those of one tile
@@ -20,28 +21,33 @@ _SOFTCAP_TILES = 64
 class TiledLinear(nn.Module):
     """A Linear that pads its rows to whole tiles and multiplies them in `spans` (row counts, descending, last `TILE`).
 
-    Shares the parameters of `linear`.
+    Computes each span by `linear`.
     """
 
-    def __init__(self, linear: nn.Linear, spans: Sequence[int]) -> None:
+    def __init__(self, linear: nn.Linear | PackedLinear, spans: Sequence[int]) -> None:
         super().__init__()
-        self.weight, self.bias = linear.weight, linear.bias
-        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.linear = linear
         self._spans = tuple(spans)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """That of the inner Linear."""
+        weight: torch.Tensor = self.linear.weight
+        return weight
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` -> `[..., out]`."""
-        rows = x.numel() // self.in_features
-        flat = x.reshape(rows, self.in_features)
+        rows = x.numel() // self.linear.in_features
+        flat = x.reshape(rows, self.linear.in_features)
         if rows % TILE:
             flat = functional.pad(flat, (0, 0, 0, -rows % TILE))
         if len(flat) in self._spans:
-            out = functional.linear(flat, self.weight, self.bias)
+            out = self.linear(flat)
         else:
-            sizes = _cut(len(flat), self._spans)
-            parts = [functional.linear(part, self.weight, self.bias) for part in torch.split(flat, sizes)]
-            out = torch.cat(parts) if parts else flat.new_empty(0, self.out_features)
-        return out[:rows].view(*x.shape[:-1], self.out_features)
+            parts = [self.linear(part) for part in torch.split(flat, _cut(len(flat), self._spans))]
+            out = torch.cat(parts) if parts else flat.new_empty(0, self.linear.out_features)
+        result: torch.Tensor = out[:rows].view(*x.shape[:-1], self.linear.out_features)
+        return result
 
 
 class SerialActivation(nn.Module):
@@ -81,7 +87,7 @@ def make_deterministic(model: PreTrainedModel) -> None:
     spans: dict[tuple[object, ...], tuple[int, ...]] = {}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
+            if type(child) in (nn.Linear, PackedLinear):
                 key = (child.in_features, child.out_features, child.bias is None)
                 if key not in spans:
                     spans[key] = verified_spans(child)
@@ -92,17 +98,18 @@ def make_deterministic(model: PreTrainedModel) -> None:
                 setattr(parent, name, SerialRotary(child))
 
 
-def verified_spans(linear: nn.Linear) -> tuple[int, ...]:
+def verified_spans(linear: nn.Linear | PackedLinear) -> tuple[int, ...]:
     """Row counts (descending, the last `TILE`) whose products give every row the bits it gets in one tile.
 
     A kernel's order of summation depends on shapes alone, so random rows through each shape show whether it differs.
     """
-    weight, bias = linear.weight, linear.bias
+    weight = linear.weight
+    device = torch.device("cpu") if weight.is_meta else weight.device
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(_SPANS[0], linear.in_features, generator=generator).to(weight)
+    x = torch.randn(_SPANS[0], linear.in_features, generator=generator).to(device, weight.dtype)
 
     def product(rows: int, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([functional.linear(part, weight, bias) for part in torch.split(x, rows)])
+        return torch.cat([linear(part) for part in torch.split(x, rows)])
 
     with torch.inference_mode():
         base = product(TILE, x)

@@ -1,13 +1,12 @@
 """The `prove` command."""
 
-import os
-
 import typer
 
-# Before torch loads OpenMP: two engines share these cores, and threads that spin while waiting starve the other's.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+from prove_core.openmp import wait_briefly
 
-from services.cli import bench, distill, generate, models, serve, train
+wait_briefly()
+
+from services.cli import bench, distill, generate, models, serve, train  # noqa: E402 - torch comes with them
 
 app = typer.Typer(
     name="prove",

@@ -95,7 +95,10 @@ decoding: {mode: lossless, theta: 1}
         ("port: 8000.5", "port: input should be a valid integer"),
         ("port: true", "port: input should be a valid integer, got True"),
         ("port: 70000", "port: input should be less than or equal to 65535, got 70000"),
-        ("decoding: {mode: fast}", "decoding.mode: input should be 'ar', 'mars', 'prove', 'lossless', 'fused' or 'speculative'"),
+        (
+            "decoding: {mode: fast}",
+            "decoding.mode: input should be 'ar', 'mars', 'prove', 'lossless', 'fused' or 'speculative'",
+        ),
         ("decoding: {theta: .nan}", "decoding.theta: "),
         ("decoding: {theta: 2}", "decoding.theta: input should be less than or equal to 1, got 2"),
         ("verifier: null\ndecoding: {gate: logistic}", "decoding.gate logistic needs decoding.gate_weights"),

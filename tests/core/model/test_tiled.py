@@ -40,7 +40,5 @@ def test_activation_over_many_pieces() -> None:
 def test_tied_weights_stay_tied() -> None:
     model = tiny_model()
     model.lm_head.weight = model.model.embed_tokens.weight
-    names = set(model.state_dict())
     make_deterministic(model)
     assert model.lm_head.weight is model.model.embed_tokens.weight
-    assert set(model.state_dict()) == names

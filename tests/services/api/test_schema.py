@@ -125,7 +125,6 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"decoding": {"mode": "best"}}, "decoding.mode"),
         ({"decoding": {"mode": "auto"}}, "decoding.mode"),
         ({"decoding": {"fused_rows": 0}}, "decoding.fused_rows"),
-        ({"decoding": {"mode": "auto"}}, "decoding.mode"),
         ({"decoding": {"gate": "best"}}, "decoding.gate"),
         ({"decoding": {"gate_weights": {}}}, "decoding.gate_weights"),
         ({"decoding": {"theta": 1.01}}, "decoding.theta"),
