@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from prove_core.model.draw import draw
+from prove_core.model.head_walk import HeadWalk
 from prove_core.model.noise import all_scattered, scatter
 from prove_core.model.penalties import NOTHING, Occurrences, adjust, adjust_candidates
 from prove_core.model.sampled import occurrences
-from prove_core.model.sequential import SequentialHead, shortlist
+from prove_core.model.sequential import SequentialHead
 from prove_core.model.window import Window, WindowOutput
 from prove_core.types import SamplingParams
 
@@ -44,10 +45,11 @@ class _Block:
 class _Candidates(Protocol):
     """What the rows of a depth may choose from."""
 
-    def score(self, logits: Tensor, rows: Tensor, previous: Tensor, depth: int) -> tuple[Tensor | None, Tensor]:
+    def score(self, depth: int, logits: Tensor, previous: Tensor, adjusted: bool) -> tuple[Tensor | None, Tensor]:
         """Ids (None: all, in order) and their float32 scores, both [rows, n], -inf where an id must not be chosen.
 
-        logits [rows, vocabulary] are those of the pass's output `rows`; previous [rows], the ids chosen before.
+        logits [rows, vocabulary] are those of the rows at `depth`, if they have been `adjusted` since the walk began (a
+        head needs them only then); previous [rows], the ids chosen before.
         """
         ...
 
@@ -55,23 +57,32 @@ class _Candidates(Protocol):
 class _OwnScores:
     """Without a head: all ids by the rows' own logits."""
 
-    def score(self, logits: Tensor, rows: Tensor, previous: Tensor, depth: int) -> tuple[None, Tensor]:
+    def score(self, depth: int, logits: Tensor, previous: Tensor, adjusted: bool) -> tuple[None, Tensor]:
         return None, logits
 
 
 class _HeadScores:
-    """The head's recurrence down a number of blocks; those that end early must be the last ones."""
+    """The head down all blocks; those that end early must be the last ones. `rows` of the pass's outputs by depth."""
 
-    def __init__(self, refiner: "Refiner", head: SequentialHead, hidden: Tensor, blocks: int) -> None:
-        self._refiner = refiner
-        self._head = head
-        self._hidden = hidden
-        self._state = head.start(hidden[:blocks])
+    def __init__(
+        self, refiner: "Refiner", head: SequentialHead, hidden: Tensor, logits: Tensor, rows: list[Tensor]
+    ) -> None:
+        every = torch.cat(rows)
+        counts = [len(part) for part in rows]
+        depths = torch.arange(len(rows), device=every.device)
+        ordinals = depths.repeat_interleave(torch.tensor(counts, device=every.device))
+        self._embedding = refiner.embedding
+        self._walk = HeadWalk(head, hidden[every], logits[every], ordinals, refiner.output)
+        self._ends = list(accumulate(counts, initial=0))
+        self._state = self._walk.start(counts[0])
 
-    def score(self, logits: Tensor, rows: Tensor, previous: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        before = self._refiner.embedding(previous)
-        corrected, self._state = self._head(self._hidden[rows], before, depth, self._state[: len(rows)])
-        return shortlist(logits, corrected, self._refiner.output)
+    def score(self, depth: int, logits: Tensor, previous: Tensor, adjusted: bool) -> tuple[Tensor, Tensor]:
+        part = slice(self._ends[depth], self._ends[depth + 1])
+        if adjusted:
+            self._walk.relead(part, logits)
+        before = self._embedding(previous)
+        ids, scores, self._state = self._walk.step(part, before, self._state[: len(previous)])
+        return ids, scores
 
 
 class Refiner:
@@ -110,19 +121,21 @@ class Refiner:
         """Down the placeholders of all `blocks` at once, deepest first, so that those that go on are a prefix."""
         blocks = sorted(blocks, key=lambda block: -block.rows)
         previous = torch.tensor([block.token for block in blocks], device=logits.device)
+        depths = range(blocks[0].rows)
+        alive = [[block for block in blocks if block.rows > depth] for depth in depths]
+        rows = [torch.tensor([b.first + d for b in alive[d]], device=logits.device) for d in depths]
         candidates: _Candidates = _OwnScores()
         if self._head is not None and hidden is not None:
-            candidates = _HeadScores(self, self._head, hidden, len(blocks))
+            candidates = _HeadScores(self, self._head, hidden, logits, rows)
         ids: list[list[int]] = [[] for _ in blocks]
         confidences: list[list[float]] = [[] for _ in blocks]
-        for depth in range(blocks[0].rows):
-            going = [block for block in blocks if block.rows > depth]
-            rows = torch.tensor([block.first + depth for block in going], device=logits.device)
-            own = logits[rows]
-            for i, block in enumerate(going):
-                if block.sampling is not None and block.sampling.adjusts:
-                    adjust(own[i], block.sampling, block.seen)
-            chosen_from, scores = candidates.score(own, rows, previous[: len(rows)], depth)
+        for depth in depths:
+            going = blocks[: len(alive[depth])]
+            adjusting = [(i, b, b.sampling) for i, b in enumerate(going) if b.sampling and b.sampling.adjusts]
+            own = logits[rows[depth]] if adjusting or self._head is None else logits[:0]
+            for i, block, sampling in adjusting:
+                adjust(own[i], sampling, block.seen)
+            chosen_from, scores = candidates.score(depth, own, previous[: len(going)], bool(adjusting))
             previous, confidence = _choices(chosen_from, scores, going, depth)
             for i, (token, probability) in enumerate(zip(previous.tolist(), confidence.tolist(), strict=True)):
                 ids[i].append(token)

@@ -35,12 +35,20 @@ class SequentialHead(nn.Module):
         hidden [..., H]; previous [..., H], the embeddings of the tokens before; state [..., width]; ordinal: the
         placeholders' place in their blocks from 0; those beyond the trained ones count as the last.
         """
-        dtype = hidden.dtype
-        inner = functional.linear(_norm(hidden), self.a.to(dtype))
-        inner = inner + functional.linear(_norm(previous), self.b.to(dtype))
-        inner = inner + functional.linear(_norm(state), self.r.to(dtype))
-        state = functional.silu(inner + self.position[min(ordinal, len(self.position) - 1)].to(dtype))
-        return hidden + functional.linear(state, self.o.to(dtype)), state
+        place = torch.tensor(ordinal, device=hidden.device)
+        state = self.follow(self.prepare(hidden, place), previous, state)
+        return hidden + functional.linear(state, self.o.to(hidden.dtype)), state
+
+    def prepare(self, hidden: Tensor, ordinals: Tensor) -> Tensor:
+        """The part of states [..., width] that depends on no choice; `ordinals` broadcast over hidden's dimensions."""
+        places = self.position[ordinals.clamp(max=len(self.position) - 1)].to(hidden.dtype)
+        return functional.linear(_norm(hidden), self.a.to(hidden.dtype)) + places
+
+    def follow(self, prepared: Tensor, previous: Tensor, state: Tensor) -> Tensor:
+        """The next state [..., width], from the prepared part, the embeddings of the tokens before, and the state."""
+        dtype = prepared.dtype
+        inner = prepared + functional.linear(_norm(previous), self.b.to(dtype))
+        return functional.silu(inner + functional.linear(_norm(state), self.r.to(dtype)))
 
     def along(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """Whole blocks of known tokens: [..., W, H] hidden states and previous embeddings to corrected states."""
@@ -60,17 +68,12 @@ def choose(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, T
     logits [rows, vocabulary] are the placeholders' own, -inf where an id must not be chosen; corrected [rows, H];
     output [vocabulary, H] is the model's head. Answers int64 and float32, [rows].
     """
-    candidates, scores = shortlist(logits, corrected, output)
+    own, candidates = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
+    scores = torch.einsum("rch,rh->rc", output[candidates], corrected).float()
+    scores = scores.masked_fill(own == -torch.inf, -torch.inf)
     best = scores.argmax(-1, keepdim=True)
     probability = torch.softmax(scores, -1).gather(-1, best)
     return candidates.gather(-1, best)[:, 0], probability[:, 0]
-
-
-def shortlist(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's leading candidates, int64 [rows, n], and their float32 scores by its corrected state; see `choose`."""
-    own, candidates = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
-    scores = torch.einsum("rch,rh->rc", output[candidates], corrected).float()
-    return candidates, scores.masked_fill(own == -torch.inf, -torch.inf)
 
 
 def _norm(x: Tensor) -> Tensor:

@@ -17,6 +17,8 @@ from prove_core.types import (
     Drafted,
     Finished,
     FinishReason,
+    Fuse,
+    Fused,
     Limits,
     Mode,
     Proposal,
@@ -88,5 +90,8 @@ def _answer(request: Request, random: Random) -> Answer:
             return Proposal(tokens(size), floats(size))
         case Verify(block):
             return Reading(tokens(len(block) + 1), floats(len(block)))
+        case Fuse(block, branches):
+            count = max((branch.placeholders for branch in branches), default=0)
+            return Fused(tokens(len(block) + 1), tokens(count), floats(count))
         case Draft(length):
             return Drafted(tokens(length))
