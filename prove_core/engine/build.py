@@ -40,7 +40,7 @@ def build_engine(config: EngineConfig, *, name: str, progress: Progress = SILENT
     if config.model.checkpoint == NULL_CHECKPOINT:
         return BuiltEngine(_started(_null_runner(config), config, name), None)
     loaded = load(config.model, progress)
-    return BuiltEngine(_started(_model_runner(config, loaded), config, name), loaded.info)
+    return BuiltEngine(_started(model_runner(config, loaded), config, name), loaded.info)
 
 
 def _started(runner: ModelRunner | NullRunner, config: EngineConfig, name: str) -> Engine:
@@ -49,7 +49,8 @@ def _started(runner: ModelRunner | NullRunner, config: EngineConfig, name: str) 
     return engine
 
 
-def _model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
+def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
+    """The runner of an engine over a loaded model, which it changes in place, with a KV storage of its own."""
     specs = probe(loaded.model)
     fuse_projections(loaded.model)
     pack_linears(loaded.model)
