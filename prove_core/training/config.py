@@ -107,6 +107,15 @@ class VerifierTraining(Run):
     """
 
     method: Literal[Method.UNGATED, Method.FULL] = Method.UNGATED
-    rank: int = Field(176, ge=1, description="Rank of every linear layer's adapter.")
+    pick: int | None = Field(
+        None, ge=1, description="Keep this many layers: those that turn the hidden states of the data most."
+    )
+    rank: int = Field(116, ge=1, description="Rank of every linear layer's adapter.")
     scale: float = Field(2.0, gt=0, description="Factor of the adapter's output (PEFT: lora_alpha / r).")
     batch: BatchConfig = BatchConfig()
+
+    @model_validator(mode="after")
+    def _one_choice_of_layers(self) -> Self:
+        if self.pick is not None and self.model.layers is not None:
+            raise ValueError("pick chooses the layers: leave model.layers out")
+        return self

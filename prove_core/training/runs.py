@@ -8,6 +8,7 @@ from pathlib import Path
 from prove_core.errors import CheckpointError, DataError
 from prove_core.model.adapters import base_record
 from prove_core.model.info import read_info
+from prove_core.model.layers import pick_layers
 from prove_core.model.loader import LoadedModel, load
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.source import Source, resolve
@@ -17,11 +18,13 @@ from prove_core.training.block_task import BlockTask
 from prove_core.training.config import Method, ProposerTraining, Run, VerifierTraining
 from prove_core.training.dataset import Example, read_examples
 from prove_core.training.export import export_adapter, export_checkpoint, export_verifier, load_proposer
+from prove_core.training.influence import influences, most_influential
 from prove_core.training.metrics import Listener
 from prove_core.training.proposer import BlockProposer
 from prove_core.training.trainer import Trainer
 
 ADAPTER, CHECKPOINT, SETTINGS = "adapter", "model", "run.json"
+_PROBES = 16  # examples that layers are chosen by
 _MAY_CHANGE = {"checkpoint_seconds", "report_steps"}
 
 Stop = Callable[[], bool]
@@ -72,14 +75,25 @@ def train_verifier(
 ) -> Path | None:
     """AR fine-tuning on answers (paper appendix A), otherwise as `train_proposer`."""
     loaded, source, examples = _begin(config, data, out, progress)
+    layers = loaded.layers if config.pick is None else _pick(loaded, examples, config.pick, progress)
     task = ArTask(loaded.model, config)
     if not Trainer(task, examples, config, config.batch, out).run(listener, stop):
         return None
     if config.method is Method.FULL:
         export_checkpoint(loaded.model, loaded.info.tokenizer, out / CHECKPOINT)
         return out / CHECKPOINT
-    export_verifier(task, out / ADAPTER, base_record(source), loaded.layers)
+    export_verifier(task, out / ADAPTER, base_record(source), layers)
     return out / ADAPTER
+
+
+def _pick(loaded: LoadedModel, examples: Sequence[Example], count: int, progress: Progress) -> tuple[int, ...]:
+    progress.stage("choosing layers")
+    values = influences(loaded.model, examples[:: max(1, len(examples) // _PROBES)])
+    if count > len(values):
+        raise CheckpointError(f"checkpoint {loaded.info.name!r} has {len(values)} layers: it cannot keep {count}")
+    layers = most_influential(values, count)
+    pick_layers(loaded.model, layers)
+    return layers
 
 
 def _begin(

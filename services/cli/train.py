@@ -10,6 +10,7 @@ import yaml
 
 from prove_core.config import ModelConfig
 from services.cli.errors import STDERR, one_line_errors
+from services.cli.options import LAYERS_HELP, parse_layers
 from services.yaml_config import SettingsError
 
 app = typer.Typer(help="Train a proposer, a verifier or a gate on answers of `prove distill`.", no_args_is_help=True)
@@ -101,7 +102,10 @@ def verifier(
     out: Out = None,
     config: Config = None,
     checkpoint: Checkpoint = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Keep the first N layers of the checkpoint.")] = None,
+    layers: Annotated[str | None, typer.Option(help=LAYERS_HELP)] = None,
+    pick: Annotated[
+        int | None, typer.Option(min=1, help="Keep N layers: those that turn the data's hidden states most.")
+    ] = None,
     steps: Steps = None,
     lr: Lr = None,
     rank: Rank = None,
@@ -120,7 +124,8 @@ def verifier(
     options = {
         **_common(checkpoint, steps, lr, batch, accumulate, seed, dtype, device),
         "rank": rank,
-        "model.layers": layers,
+        "model.layers": parse_layers(layers),
+        "pick": pick,
         "method": _method(ungated=False, full=full),
     }
     model = _ar(options, config, data, out, no_plot=no_plot, print_config=print_config)

@@ -14,6 +14,7 @@ from prove_core.model.loader import load
 from prove_core.training.config import Method, OptimizerConfig, ProposerTraining, VerifierTraining
 from prove_core.training.dataset import read_examples
 from prove_core.training.export import load_proposer
+from prove_core.training.influence import influences, most_influential
 from prove_core.training.layout import lay_out
 from prove_core.training.runs import train_proposer, train_verifier
 from prove_core.types import CallRequest, CallResult, Commit, Proposal, Propose
@@ -114,6 +115,27 @@ def test_a_verifiers_adapter_brings_its_layers(
     assert loaded.model.config.num_hidden_layers == (3 if kept is None else len(kept))
     with pytest.raises(CheckpointError, match="trained on other layers"):
         load(base.model_copy(update={"adapter": str(out), "layers": 2}))
+
+
+def test_layers_are_picked_by_what_they_do(base: ModelConfig, data: Path, tmp_path: Path) -> None:
+    model = load(base, attention="sdpa").model
+    examples = read_examples([data], vocabulary=260)
+    with torch.no_grad():
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            model.get_submodule(f"model.layers.1.{name}").weight.zero_()
+    values = influences(model, examples[:4])
+    assert values[1] == pytest.approx(0.0, abs=1e-6)
+    assert min(values[0], values[2]) > 0.01
+    assert most_influential(values, 2) == (0, 2)
+    config = VerifierTraining(model=base, pick=2, rank=4, optimizer=OptimizerConfig(steps=2))
+    out = train_verifier(config, [data], tmp_path / "run")
+    record = read_adapter(str(out)).record
+    assert record is not None
+    assert record.layers == most_influential(influences(load(base, attention="sdpa").model, examples[::2]), 2)
+    with pytest.raises(CheckpointError, match="3 layers"):
+        train_verifier(config.model_copy(update={"pick": 4}), [data], tmp_path / "many")
+    with pytest.raises(ValueError, match="pick"):
+        VerifierTraining(model=base.model_copy(update={"layers": 1}), pick=1)
 
 
 def test_a_fully_trained_verifier_is_a_checkpoint_of_its_own(base: ModelConfig, data: Path, tmp_path: Path) -> None:
