@@ -23,9 +23,12 @@ class TextEngine:
 
 
 @contextmanager
-def text_engine(model: ModelConfig, *, tokens: int, name: str, progress: Progress) -> Iterator[TextEngine]:
+def text_engine(
+    model: ModelConfig, *, tokens: int, name: str, progress: Progress, prefix_cache: bool = True
+) -> Iterator[TextEngine]:
     """An engine with a KV pool of `tokens`, stopped at the end. Raises as `build_engine` and for a null checkpoint."""
-    built = build_engine(EngineConfig(model=model, cache=CacheConfig(tokens=tokens)), name=name, progress=progress)
+    cache = CacheConfig(tokens=tokens, prefix_cache=prefix_cache)
+    built = build_engine(EngineConfig(model=model, cache=cache), name=name, progress=progress)
     try:
         if built.info is None:
             raise CheckpointError("the null checkpoint has no text: use a real one")

@@ -26,6 +26,12 @@ class Report:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
+def thread_settings() -> dict[str, Any]:
+    """How many threads a CPU pass may take here, and how they wait for each other."""
+    names = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    return {"threads": torch.get_num_threads()} | {name.lower(): os.environ.get(name) for name in names}
+
+
 def describe_machine() -> dict[str, Any]:
     """What the figures depend on."""
     return {

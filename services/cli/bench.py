@@ -5,9 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
+from services.cli import bench_speed
 from services.cli.errors import STDERR, one_line_errors
 
 app = typer.Typer(help="Measure; every benchmark writes JSON with --json.", no_args_is_help=True)
+app.command("engine")(bench_speed.engine)
+app.command("modes")(bench_speed.modes)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write the report here.")]
 
