@@ -14,6 +14,7 @@ class Mode(StrEnum):
     PROVE = "prove"
     LOSSLESS = "lossless"
     FUSED = "fused"
+    AUTO = "auto"
     SPECULATIVE = "speculative"
 
 
@@ -34,6 +35,17 @@ class GateWeights:
     log_confidence: float
     log_probability: float
     agrees: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The chance that a draft proposed with confidence c matches: the logistic of bias + slope * log(c / (1 - c))."""
+
+    bias: float
+    slope: float
+
+
+IDENTITY = Calibration(0.0, 1.0)
 
 
 class Role(StrEnum):
@@ -159,7 +171,7 @@ class Limits:
 class DecodingParams:
     """The field `decoding` of a request, resolved against the server's defaults."""
 
-    mode: Mode = Mode.AR
+    mode: Mode = Mode.AUTO
     gate: Gate = Gate.PRODUCT
     theta: float = 0.01
     tau: float = 0.9
@@ -272,7 +284,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """A whole completion by one model (modes `ar`, `mars`, `lossless`, `fused`), decoded inside the engine."""
+    """A whole completion by one model (any mode of one model), decoded inside the engine."""
 
     session: str
     prompt: TokenIds

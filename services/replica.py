@@ -66,4 +66,4 @@ def _build(role: str, data: dict[str, Any]) -> Engine:
         # Ray sets OMP_NUM_THREADS to the actor's num_cpus, a matter of placement; a pass may use every core it can.
         model = config.model.model_copy(update={"threads": len(os.sched_getaffinity(0))})
         config = config.model_copy(update={"model": model})
-    return build_engine(config, name=role).engine
+    return build_engine(config, name=role, plans=role == "proposer").engine

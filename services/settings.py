@@ -93,7 +93,7 @@ def _gate_weights(value: object) -> object:
 class Decoding(Frozen):
     """What a request gets that does not say how it wants to be decoded."""
 
-    mode: Mode = Mode.AR
+    mode: Mode = Mode.AUTO
     gate: Gate = Gate.PRODUCT
     theta: float = Field(default=0.01, ge=0, le=1)
     tau: float = Field(default=0.9, ge=0, le=1)

@@ -9,11 +9,12 @@ verified is always `block = d_2..d_B`, read after a sequence that already ends w
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Protocol, cast
 
 from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length
 from prove_core.decoding.fusion import Drafts, no_drafts, observed, plan_branches
 from prove_core.decoding.limits import Budget
+from prove_core.decoding.plan import AR_PASS, Plan
 from prove_core.types import (
     Answer,
     Call,
@@ -47,6 +48,31 @@ Cycle = Generator[Request | Step, Answer | None, Drafts | None]
 """Returns what the next cycle of a completion starts from, if anything."""
 
 
+class Planner(Protocol):
+    """Decides, in mode `auto`, what the next pass of one completion verifies and proposes."""
+
+    def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
+        """For drafts with these confidences, where `room` tokens may still be committed."""
+        ...
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """What became of the drafts of the latest plan."""
+        ...
+
+
+class _ArOnly:
+    """Implements `Planner` where nothing can be proposed, or nothing is known of what that costs."""
+
+    def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
+        return AR_PASS
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        return
+
+
+AR_ONLY = _ArOnly()
+
+
 def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Proposal]:
     """One proposer pass; d_1 is committed at once."""
     proposal = cast(Proposal, (yield Request(Role.PROPOSER, Propose(block_size))))
@@ -54,13 +80,13 @@ def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Propos
     return proposal
 
 
-def ar(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
+def ar(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
     """The proposer's own next token, greedy or drawn."""
     yield from _propose(1)
     return None
 
 
-def mars(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
+def mars(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
     """One pass; the block's tokens while their own confidence exceeds tau (MARS)."""
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = proposal.tokens[1:]
@@ -69,7 +95,7 @@ def mars(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     return None
 
 
-def prove(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
+def prove(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
     """Proposer, then verifier; the block's tokens while their gate score exceeds theta (paper section 3)."""
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = budget.through_stop(proposal.tokens[1:])
@@ -82,7 +108,7 @@ def prove(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     return None
 
 
-def lossless(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
+def lossless(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
     """The proposer verifies itself: matching prefix plus its own next token. Output: that of `ar`."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
@@ -92,7 +118,7 @@ def lossless(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
     return None
 
 
-def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None) -> Cycle:
+def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None, _: Planner) -> Cycle:
     """One proposer pass that verifies the drafts of the pass before and proposes the next ones (design section 3).
 
     Output: that of `ar`, as in `lossless`.
@@ -107,7 +133,23 @@ def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None) -> Cycl
     return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
 
 
-def speculative(params: DecodingParams, budget: Budget, _: Drafts | None) -> Cycle:
+def auto(params: DecodingParams, budget: Budget, drafts: Drafts | None, planner: Planner) -> Cycle:
+    """`fused` with as many drafts and branches as `planner` finds worth their time: none is plain AR.
+
+    Output: that of `ar`.
+    """
+    drafts = no_drafts(params.block_size) if drafts is None else drafts
+    block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
+    plan = planner.plan(drafts.confidences[: len(block)], budget.remaining)
+    block = block[: plan.drafts]
+    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))
+    accepted = match_length(block, answer.argmax)
+    planner.learn(len(block), accepted)
+    yield Step((*block[:accepted], answer.argmax[accepted]), len(block), accepted)
+    return Drafts(answer.drafts, answer.confidences, drafts.outlook)
+
+
+def speculative(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
     """Classic speculative decoding: the verifier checkpoint drafts serially, the proposer verifies."""
     length = min(params.draft_length, budget.remaining - 1)
     if length < 1:
@@ -124,19 +166,22 @@ def _verify_greedily(block: tuple[int, ...]) -> Generator[Request | Step, Answer
     yield Step((*block[:accepted], reading.argmax[accepted]), len(block), accepted)
 
 
-CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Drafts | None], Cycle]] = {
+CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Drafts | None, Planner], Cycle]] = {
     Mode.AR: ar,
     Mode.MARS: mars,
     Mode.PROVE: prove,
     Mode.LOSSLESS: lossless,
     Mode.FUSED: fused,
+    Mode.AUTO: auto,
     Mode.SPECULATIVE: speculative,
 }
 
 TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
 
 
-def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, Answer | None, FinishReason]:
+def decode(
+    params: DecodingParams, limits: Limits, planner: Planner = AR_ONLY
+) -> Generator[Request | Step, Answer | None, FinishReason]:
     """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole.
 
     The first step of a cycle carries it in its cost.
@@ -144,7 +189,7 @@ def decode(params: DecodingParams, limits: Limits) -> Generator[Request | Step, 
     budget = Budget(limits)
     drafts: Drafts | None = None
     while True:
-        cycle = CYCLES[params.mode](params, budget, drafts)
+        cycle = CYCLES[params.mode](params, budget, drafts, planner)
         begun = Cost(cycles=1)
         answer: Answer | None = None
         while isinstance(item := _resume(cycle, answer), Request | Step):

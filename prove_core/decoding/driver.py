@@ -5,7 +5,7 @@ The same driver serves the engine thread (one model) and the Router (two): they 
 
 from dataclasses import dataclass, replace
 
-from prove_core.decoding.cycle import Request, decode
+from prove_core.decoding.cycle import AR_ONLY, Planner, Request, decode
 from prove_core.types import (
     CallRequest,
     CallResult,
@@ -52,7 +52,7 @@ class Pending:
 
 
 class CompletionDriver:
-    """Drives `decode` for one session: `advance` until it returns `Finished`."""
+    """Drives `decode` for one session: `advance` until it returns `Finished`. Mode `auto` asks `planner`."""
 
     def __init__(
         self,
@@ -61,11 +61,12 @@ class CompletionDriver:
         params: DecodingParams,
         limits: Limits,
         sampling: SamplingParams | None = None,
+        planner: Planner = AR_ONLY,
     ) -> None:
         self.ledger = Ledger(session, prompt)
         self._sampling = sampling
         self._floor = _floor(len(prompt), limits)
-        self._cycles = decode(params, limits)
+        self._cycles = decode(params, limits, planner)
         self._spent = Cost()
         self._waiting: Request | None = None
 

@@ -5,7 +5,8 @@ propose what comes after that too, but must guess a: a branch of placeholders co
 just there. So rows go where they are expected to commit most.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -34,18 +35,32 @@ def no_drafts(block_size: int) -> Drafts:
     return Drafts((), (), tuple(_UNKNOWN ** (depth + 1) for depth in range(block_size - 1)))
 
 
-def observed(outlook: Sequence[float], drafted: int, accepted: int) -> tuple[float, ...]:
-    """The outlook after a pass that accepted so many of its drafts; a pass without drafts teaches nothing."""
-    return tuple(
-        _MEMORY * chance + (1.0 - _MEMORY) * (depth < accepted) if depth < drafted else chance
-        for depth, chance in enumerate(outlook)
-    )
+def observed(
+    outlook: Sequence[float], drafted: int, accepted: int, unread: Sequence[float] = (), *, memory: float = _MEMORY
+) -> tuple[float, ...]:
+    """The outlook after a pass that accepted so many of its drafts; a pass without drafts teaches nothing.
+
+    `unread` are the chances of drafts that came behind and were not worth verifying, each given those before it: they
+    count as what they promised, or the outlook would rest on good drafts alone. `memory` is the weight of the past.
+    """
+    seen = [float(depth < accepted) for depth in range(drafted)]
+    if accepted == drafted:
+        seen += accumulate(unread, mul)
+    else:
+        seen += [0.0] * len(unread)
+    news = 1.0 - memory
+    learnt = [memory * chance + news * value for chance, value in zip(outlook, seen, strict=False)]
+    return (*learnt, *outlook[len(learnt) :])
 
 
 def stop_chances(confidences: Sequence[float]) -> list[float]:
     """For a = 0..K the chance that exactly the first a drafts match, if each matches with its confidence."""
-    reach = [1.0, *accumulate(confidences, mul)]
-    return [here - further for here, further in zip(reach, [*reach[1:], 0.0], strict=True)]
+    return stops([*accumulate(confidences, mul)])
+
+
+def stops(reach: Sequence[float]) -> list[float]:
+    """The same from the chances that the first 1..K drafts match."""
+    return [here - further for here, further in zip([1.0, *reach], [*reach, 0.0], strict=True)]
 
 
 def plan_branches(confidences: Sequence[float], outlook: Sequence[float], rows: int, room: int) -> tuple[Branch, ...]:
@@ -61,7 +76,9 @@ def plan_branches(confidences: Sequence[float], outlook: Sequence[float], rows: 
         if chance * survival >= _WORTH and accepted + depth + 3 <= room
     ]
     values.sort(reverse=True)
-    counts = [0] * (len(confidences) + 1)
-    for _, accepted in values[:rows]:
-        counts[accepted] += 1
-    return tuple(Branch(accepted, count) for accepted, count in enumerate(counts) if count)
+    return gathered(accepted for _, accepted in values[:rows])
+
+
+def gathered(places: Iterable[int]) -> tuple[Branch, ...]:
+    """The branches that put a placeholder behind each stop named, by ascending place."""
+    return tuple(Branch(accepted, count) for accepted, count in sorted(Counter(places).items()))

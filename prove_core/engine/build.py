@@ -6,11 +6,15 @@ import torch
 
 from prove_core.attention.base import LayerSpec
 from prove_core.config import EngineConfig
+from prove_core.decoding.controller import Controller
 from prove_core.engine.engine import Engine
+from prove_core.engine.measure import measure_passes
+from prove_core.engine.scheduler import widest
 from prove_core.kv.storage import KVStorage
 from prove_core.model.fuse import fuse_projections
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.loader import LoadedModel, load
+from prove_core.model.merged import merge_gated
 from prove_core.model.null import NullRunner
 from prove_core.model.packed import pack_linears
 from prove_core.model.probe import probe
@@ -30,21 +34,28 @@ class BuiltEngine:
     info: CheckpointInfo | None
 
 
-def build_engine(config: EngineConfig, *, name: str, progress: Progress = SILENT) -> BuiltEngine:
+def build_engine(config: EngineConfig, *, name: str, progress: Progress = SILENT, plans: bool = True) -> BuiltEngine:
     """Load the checkpoint, allocate the KV pool and start the engine thread.
 
+    `plans`: measure passes first, for about a second, as mode `auto` needs; without, it decodes as `ar`.
     Raises CheckpointError or UnsupportedModel, in one line, for a checkpoint that cannot be served.
     """
     if config.model.threads is not None:
         torch.set_num_threads(config.model.threads)
     if config.model.checkpoint == NULL_CHECKPOINT:
-        return BuiltEngine(_started(_null_runner(config), config, name), None)
+        return BuiltEngine(_started(Engine(_null_runner(config), config, name=name)), None)
     loaded = load(config.model, progress)
-    return BuiltEngine(_started(model_runner(config, loaded), config, name), loaded.info)
+    runner = model_runner(config, loaded)
+    most = widest(config.scheduler)
+    controller = Controller(max_rows=most, proposes=False)
+    if plans and loaded.info.placeholder_id is not None:
+        progress.stage("measuring passes")
+        cost = measure_passes(runner, _pages(config), config.cache.page_size)
+        controller = Controller(cost, loaded.info.calibration, max_rows=most)
+    return BuiltEngine(_started(Engine(runner, config, name=name, controller=controller)), loaded.info)
 
 
-def _started(runner: ModelRunner | NullRunner, config: EngineConfig, name: str) -> Engine:
-    engine = Engine(runner, config, name=name)
+def _started(engine: Engine) -> Engine:
     engine.start()
     return engine
 
@@ -53,6 +64,7 @@ def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
     """The runner of an engine over a loaded model, which it changes in place, with a KV storage of its own."""
     specs = probe(loaded.model)
     fuse_projections(loaded.model)
+    merge_gated(loaded.model)
     pack_linears(loaded.model)
     storage = _storage(config, specs, loaded.model.dtype, loaded.model.device)
     return ModelRunner(
@@ -86,5 +98,8 @@ def _null_runner(config: EngineConfig) -> NullRunner:
 
 def _storage(config: EngineConfig, specs: list[LayerSpec], dtype: torch.dtype, device: torch.device) -> KVStorage:
     shapes = [spec.shape for spec in specs]
-    pages = -(-config.cache.tokens // config.cache.page_size)
-    return KVStorage(shapes, pages=pages, page_size=config.cache.page_size, dtype=dtype, device=device)
+    return KVStorage(shapes, pages=_pages(config), page_size=config.cache.page_size, dtype=dtype, device=device)
+
+
+def _pages(config: EngineConfig) -> int:
+    return -(-config.cache.tokens // config.cache.page_size)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from prove_core.decoding.cycle import Planner
 from prove_core.decoding.driver import CompletionDriver, Pending
 from prove_core.errors import ProveError
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
@@ -13,10 +14,17 @@ Enqueue = Callable[[CallRequest, Callable[[CallResult | ProveError], None]], Non
 class LocalCompletion:
     """Feeds a `CompletionDriver` from the engine it runs in. `emit` gets steps, then `Finished` or an error."""
 
-    def __init__(self, request: GenerateRequest, enqueue: Enqueue, finish: Callable[[str], None], emit: Emit) -> None:
+    def __init__(
+        self,
+        request: GenerateRequest,
+        planner: Planner,
+        enqueue: Enqueue,
+        finish: Callable[[str], None],
+        emit: Emit,
+    ) -> None:
         self._session = request.session
         self._driver = CompletionDriver(
-            request.session, request.prompt, request.params, request.limits, request.sampling
+            request.session, request.prompt, request.params, request.limits, request.sampling, planner
         )
         self._enqueue = enqueue
         self._finish = finish

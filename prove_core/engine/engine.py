@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from prove_core.config import EngineConfig
+from prove_core.decoding.controller import Controller
 from prove_core.decoding.cycle import TWO_MODEL_MODES
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
@@ -16,7 +17,7 @@ from prove_core.engine.scheduler import Planned, Scheduler
 from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError, StaleCommit
 from prove_core.kv.pool import PagePool
 from prove_core.kv.sequence import Sequence
-from prove_core.model.window import Runner
+from prove_core.model.window import Runner, Window
 from prove_core.types import CallRequest, CallResult, GenerateRequest
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """A snapshot. Seconds since start: `pass_seconds` in forward passes alone, `busy_seconds` with their packing."""
+    """A snapshot. Seconds since start: `pass_seconds` in forward passes alone, `busy_seconds` with their packing.
+
+    Mode `auto`, counted per completion and pass: `auto_ar` of them plain AR, `auto_proposing` with drafts or
+    placeholders, `auto_rows` rows planned for both.
+    """
 
     sessions: int = 0
     waiting_calls: int = 0
@@ -38,6 +43,14 @@ class EngineStats:
     preemptions: int = 0
     pass_seconds: float = 0.0
     busy_seconds: float = 0.0
+    auto_ar: int = 0
+    auto_proposing: int = 0
+    auto_rows: int = 0
+
+    @property
+    def auto_mean_rows(self) -> float:
+        """Rows that a pass of a completion in mode `auto` has had, on average; 0 before the first."""
+        return self.auto_rows / max(self.auto_ar + self.auto_proposing, 1)
 
 
 @dataclass(slots=True)
@@ -67,9 +80,12 @@ class Engine:
     """Runs calls and whole completions of many sessions in shared forward passes.
 
     Every method may be called from any thread; `done` and `emit` run on the engine thread and must not block.
+    `controller` decides in mode `auto`; without one all passes count as alike.
     """
 
-    def __init__(self, runner: Runner, config: EngineConfig, *, name: str = "engine") -> None:
+    def __init__(
+        self, runner: Runner, config: EngineConfig, *, name: str = "engine", controller: Controller | None = None
+    ) -> None:
         self._runner = runner
         self._pool = PagePool(
             -(-config.cache.tokens // config.cache.page_size),
@@ -77,6 +93,7 @@ class Engine:
             prefix_cache=config.cache.prefix_cache,
         )
         self._scheduler = Scheduler(config.scheduler)
+        self._controller = Controller(max_rows=self._scheduler.widest) if controller is None else controller
         self._inbox = _Inbox()
         self._counters = _Counters()
         self._stopping = False
@@ -133,6 +150,9 @@ class Engine:
             preemptions=self._scheduler.preemptions,
             pass_seconds=self._counters.pass_seconds,
             busy_seconds=self._counters.busy_seconds,
+            auto_ar=self._controller.choices.ar,
+            auto_proposing=self._controller.choices.proposing,
+            auto_rows=self._controller.choices.rows,
         )
 
     def _loop(self) -> None:
@@ -175,12 +195,21 @@ class Engine:
         self._counters.passes += 1
         self._counters.rows += sum(plan.window.rows for plan in planned)
         self._counters.pass_seconds += output.seconds
-        self._counters.busy_seconds += time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        self._counters.busy_seconds += seconds
+        self._learn([plan.window for plan in planned], seconds)
         for plan, rows in zip(planned, output.outputs, strict=True):
             answer = plan.job.absorb(plan.window, rows, output.seconds)
             if answer is not None:
                 self._scheduler.remove(plan.job.session)
                 self._answer(plan.job, plan.job.result(answer))
+
+    def _learn(self, windows: list[Window], seconds: float) -> None:
+        """Prefill is left out: its rows have no outputs, so they cost less."""
+        if all(window.outputs == window.rows for window in windows):
+            placeholders = sum(window.placeholders for window in windows)
+            tokens = sum(window.rows for window in windows) - placeholders
+            self._controller.passed(tokens, placeholders, len(windows), seconds)
 
     def _answer(self, job: Job, result: CallResult | ProveError) -> None:
         """Whoever waits may be gone: then the session goes too."""
@@ -242,9 +271,14 @@ class Engine:
             self._tell(session, emit, refusal)
             return
         self._completions.add(session)
-        completion = LocalCompletion(request, self._enqueue, self._release, emit)
+        planner = self._controller.planner(request.params.block_size, self._sharing)
+        completion = LocalCompletion(request, planner, self._enqueue, self._release, emit)
         if not self._tell(session, lambda _: completion.resume(), None):
             self._release(session)
+
+    def _sharing(self) -> int:
+        """Completions that share a pass, about: sessions between calls of another model's cycle count as well."""
+        return max(len(self._completions), len(self._scheduler.sessions))
 
     def _refusal(self, request: GenerateRequest) -> RequestError | None:
         if request.params.mode in TWO_MODEL_MODES:

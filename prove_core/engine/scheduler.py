@@ -17,6 +17,11 @@ SHORT_PREFILL = 64  # catching up on a committed block is decoding, not prefill
 PREFILL_SHARE = 4  # while prompts wait, they get at least one row in this many
 
 
+def widest(config: SchedulerConfig) -> int:
+    """Rows that calls which are about to be answered may take of a pass while prompts are being read."""
+    return config.max_rows - config.max_rows // PREFILL_SHARE
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A window and the job it belongs to."""
@@ -47,8 +52,8 @@ class Scheduler:
 
     @property
     def widest(self) -> int:
-        """Rows that a call which is about to be answered may take while prompts are being read."""
-        return self._config.max_rows - self._config.max_rows // PREFILL_SHARE
+        """See the function of this name."""
+        return widest(self._config)
 
     @property
     def jobs(self) -> list[Job]:

@@ -25,6 +25,7 @@ from prove_core.config import Frozen
 from prove_core.errors import CheckpointError
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.source import Source, one_line
+from prove_core.types import Calibration
 
 T = TypeVar("T", bound=Frozen)
 PREFIX = "base_model.model."
@@ -54,7 +55,8 @@ class BaseRecord(Frozen):
 class AdapterRecord(Frozen):
     """What `prove.json` says. 0: there is no embedding table of `placeholder_rows` rows, no head `sequential` wide.
 
-    `layers`: the base's decoder layers that it was trained on, in order; None: all of them.
+    `layers`: the base's decoder layers that it was trained on, in order; None: all of them. `calibration`: what its
+    confidences come to as chances (`prove train calibration`); None: not fitted.
     """
 
     kind: AdapterKind
@@ -64,6 +66,7 @@ class AdapterRecord(Frozen):
     placeholder_rows: int = 0
     sequential: int = 0
     block_size: int | None = None
+    calibration: Calibration | None = None
     notes: str = ""
 
 

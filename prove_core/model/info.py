@@ -12,7 +12,7 @@ from prove_core.model.placeholder import explicit_placeholder, find_placeholder
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.source import Description, Source, describe, one_line, resolve
-from prove_core.types import DecodingParams, Mode, TokenIds
+from prove_core.types import IDENTITY, Calibration, DecodingParams, Mode, TokenIds
 
 _MARS_PLACEHOLDER = "<|mask|>"
 _MARS_EOS = ("<|im_end|>", "<|endoftext|>")
@@ -25,7 +25,7 @@ class CheckpointInfo:
     The tokenizer's ids are below `vocab_size`; the model's logits may be wider. `banned_ids` must never be chosen: the
     logits' ids beyond `vocab_size`, gaps in the vocabulary, the placeholder. `eos_ids` end a completion.
     `context_length` counts prompt and completion together. `placeholder_id` is None if the checkpoint has no obvious
-    one: it can then decode and verify but not propose.
+    one: it can then decode and verify but not propose. `calibration` tells how far its confidences can be believed.
     """
 
     name: str
@@ -35,6 +35,7 @@ class CheckpointInfo:
     context_length: int
     placeholder_id: int | None
     banned_ids: TokenIds
+    calibration: Calibration = IDENTITY
 
     def check_proposes(self, params: DecodingParams) -> None:
         """Raise RequestError for blocks from a checkpoint without a placeholder, rather than propose nonsense."""
@@ -83,7 +84,14 @@ def gather_info(
         context_length=_context_length(config, source, description),
         placeholder_id=placeholder,
         banned_ids=tuple(sorted(banned)),
+        calibration=_calibration(adapter),
     )
+
+
+def _calibration(adapter: AdapterFolder | None) -> Calibration:
+    """The adapter's own, else confidences are taken as they are."""
+    fitted = None if adapter is None or adapter.record is None else adapter.record.calibration
+    return fitted or IDENTITY
 
 
 def _tokenizer(source: Source, description: Description) -> PreTrainedTokenizerBase:

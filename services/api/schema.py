@@ -20,7 +20,6 @@ from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid,
 from services.api.sampling import Probability, SamplingOptions
 
 MAX_STOP_STRINGS = 16
-NOT_YET = frozenset({"auto"})
 
 TokenId = Annotated[int, Field(ge=0)]
 # A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.
@@ -28,17 +27,11 @@ FROM_JSON = Field(strict=False)
 StopStrings = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], FROM_JSON, Field(max_length=MAX_STOP_STRINGS)]
 
 
-def _exists_yet(value: object) -> object:
-    if isinstance(value, str) and value in NOT_YET:
-        raise unsupported(f"'{value}' is not supported yet")
-    return value
-
-
 class DecodingOptions(Strict):
     """How this request is decoded. What is left out comes from the server's defaults."""
 
-    mode: Annotated[Annotated[Mode, FROM_JSON] | None, BeforeValidator(_exists_yet)] = None
-    gate: Annotated[Annotated[Gate, FROM_JSON] | None, BeforeValidator(_exists_yet)] = None
+    mode: Annotated[Mode | None, FROM_JSON] = None
+    gate: Annotated[Gate | None, FROM_JSON] = None
     theta: Probability | None = Field(None, description="Mode prove: tokens are accepted while the score is above.")
     tau: Probability | None = Field(None, description="Mode mars: tokens are accepted while confidence is above.")
     block_size: int | None = Field(None, ge=1, le=64, description="Tokens proposed per cycle.")

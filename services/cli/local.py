@@ -67,7 +67,7 @@ class LocalPair:
         info = _info(proposer)
         engines = {Role.PROPOSER: proposer.engine}
         if verifier_config is not None:
-            verifier = build_engine(verifier_config, name="verifier", progress=progress)
+            verifier = build_engine(verifier_config, name="verifier", progress=progress, plans=False)
             check_compatible(info, _info(verifier))
             engines[Role.VERIFIER] = verifier.engine
         return cls(engines, info)

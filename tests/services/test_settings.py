@@ -97,7 +97,7 @@ decoding: {mode: lossless, theta: 1}
         ("port: 70000", "port: input should be less than or equal to 65535, got 70000"),
         (
             "decoding: {mode: fast}",
-            "decoding.mode: input should be 'ar', 'mars', 'prove', 'lossless', 'fused' or 'speculative'",
+            "decoding.mode: input should be 'ar', 'mars', 'prove', 'lossless', 'fused', 'auto' or 'speculative'",
         ),
         ("decoding: {theta: .nan}", "decoding.theta: "),
         ("decoding: {theta: 2}", "decoding.theta: input should be less than or equal to 1, got 2"),

@@ -53,6 +53,7 @@ def refusal(**fields: Any) -> dict[str, str | None]:
         {"stop": ["a"] * 16},
         {"min_tokens": 3, "max_tokens": 3, "ignore_eos": True, "stop_token_ids": [0, 7]},
         {"decoding": {}},
+        {"decoding": {"mode": "auto"}},
         {"decoding": {"theta": 0, "tau": 1, "block_size": 64, "draft_length": 32, "fused_rows": 128}},
     ],
 )
@@ -123,7 +124,7 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"decoding": []}, "decoding"),
         ({"decoding": {"foo": 1}}, "decoding.foo"),
         ({"decoding": {"mode": "best"}}, "decoding.mode"),
-        ({"decoding": {"mode": "auto"}}, "decoding.mode"),
+        ({"decoding": {"mode": "automatic"}}, "decoding.mode"),
         ({"decoding": {"fused_rows": 0}}, "decoding.fused_rows"),
         ({"decoding": {"gate": "best"}}, "decoding.gate"),
         ({"decoding": {"gate_weights": {}}}, "decoding.gate_weights"),
@@ -160,7 +161,7 @@ def test_an_unknown_field_in_openais_words() -> None:
 
 
 def test_not_supported_yet_says_so() -> None:
-    assert "'auto' is not supported yet" in str(refusal(decoding={"mode": "auto"})["message"])
+    assert "is not supported yet" in str(refusal(logprobs=True)["message"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,209 @@
+"""Mode `auto`: each pass gets the rows that pay, and none where plain AR is faster (design section 3).
+
+A `Controller` belongs to an engine: it knows what passes cost, how well drafts do, and how many completions share a
+pass. A `SessionPlanner` plans the passes of one completion. What they decide costs or saves time and changes no output.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from prove_core.decoding.calibration import chances
+from prove_core.decoding.cost import FREE, PassCost, corrected
+from prove_core.decoding.cycle import AR_ONLY, Planner
+from prove_core.decoding.experience import Experience, hopeful
+from prove_core.decoding.fusion import no_drafts, observed
+from prove_core.decoding.plan import Plan, SharedCost, plan_pass, shared_cost
+from prove_core.types import IDENTITY, Calibration
+
+logger = logging.getLogger(__name__)
+
+GAIN = 0.03  # by which the other choice must be faster before a session changes to it
+OWN_MEMORY, SHARED_MEMORY = 0.97, 0.99  # weight of the past per pass, in outlooks and experience
+TRIAL_EVERY, TRIAL = 1024, 16  # of so many passes, the last propose even where AR seems faster, to see if it still is
+_PACE, _CORRECTION, _REFRESH = 0.2, 0.02, 16  # weights of a pass's time; passes between looks at the corrected costs
+_WILDEST = 2.0  # a pass that took more than this times what was expected was held up by something else
+_NOTICE_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class Choices:
+    """What was planned so far: passes with and without drafts or placeholders, and rows of all of them."""
+
+    ar: int = 0
+    proposing: int = 0
+    rows: int = 0
+
+
+class Controller:
+    """What the sessions of one engine have in common. Belongs to the engine's thread.
+
+    `cost` is that of passes of at most `max_rows` rows. Not `proposes`: the checkpoint has no placeholder.
+    """
+
+    def __init__(
+        self,
+        cost: PassCost = FREE,
+        calibration: Calibration = IDENTITY,
+        *,
+        max_rows: int,
+        proposes: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.calibration = calibration
+        self.proposes = proposes
+        self.choices = Choices()
+        self._cost = cost
+        self._max_rows = max_rows
+        self._clock = clock
+        self._pace = 1.0
+        self._passes = 0
+        self._tables: dict[int, SharedCost] = {}
+        self._outlook: tuple[float, ...] = ()
+        self._experience: dict[int, Experience] = {}
+        self._share = _Share(clock)
+
+    @property
+    def trying(self) -> bool:
+        """Whether AR sessions shall propose now: all at once, since the first placeholders of a pass cost most."""
+        return self._passes % TRIAL_EVERY >= TRIAL_EVERY - TRIAL
+
+    def planner(self, block_size: int, completions: Callable[[], int]) -> Planner:
+        """For a new completion; `completions` says how many share a pass, it included."""
+        return SessionPlanner(self, block_size, completions) if self.proposes else AR_ONLY
+
+    def cost(self, completions: int) -> SharedCost:
+        """Seconds of a pass by what each of so many completions adds."""
+        table = self._tables.get(completions)
+        if table is None:
+            table = self._tables[completions] = shared_cost(self._cost, completions, self._max_rows)
+        return table
+
+    def experience(self, completions: int) -> Experience:
+        """What proposing has come to when about so many completions share a pass: within a factor of two."""
+        found = self._experience.get(completions.bit_length())
+        if found is None:
+            found = hopeful(self.cost(completions).seconds(0, 0), SHARED_MEMORY)
+            self._experience[completions.bit_length()] = found
+        return found
+
+    def passed(self, tokens: int, placeholders: int, windows: int, seconds: float) -> None:
+        """Learn from a pass in which all rows had outputs, as far as it differs from others of late.
+
+        All passes slow down together when something else takes the machine: that says nothing of their shapes.
+        """
+        self._passes += 1
+        expected = self._pace * self._cost.seconds(tokens, placeholders, windows)
+        if seconds <= 0.0 or expected <= 0.0:
+            return
+        ratio = min(max(seconds / expected, 1.0 / _WILDEST), _WILDEST)
+        self._pace *= ratio**_PACE
+        self._cost = corrected(self._cost, tokens, placeholders, ratio=ratio, weight=_CORRECTION)
+        if self._passes % _REFRESH == 0:
+            self._tables.clear()
+
+    def outlook(self, depth: int) -> tuple[float, ...]:
+        """How blocks of `depth` drafts have matched lately in this engine."""
+        if depth > len(self._outlook):
+            self._outlook += no_drafts(depth + 1).outlook[len(self._outlook) :]
+        return self._outlook[:depth]
+
+    def observed(self, drafted: int, accepted: int, unread: list[float]) -> None:
+        """Learn from verified drafts."""
+        self._outlook = _falling(observed(self._outlook, drafted, accepted, unread, memory=SHARED_MEMORY))
+
+    def planned(self, plan: Plan) -> None:
+        """Count a plan, and say so when most sessions have changed their mind."""
+        rows = plan.drafts + plan.placeholders
+        self.choices.rows += 1 + rows
+        if rows:
+            self.choices.proposing += 1
+        else:
+            self.choices.ar += 1
+        self._share.add(bool(rows))
+
+
+class SessionPlanner:
+    """Implements `Planner` for one completion.
+
+    It has an outlook and experience of its own, which begin as the engine's. For the choice between plain AR and
+    proposing both count alike: a text suits the proposer more or less, but its own few passes say so with much noise.
+    """
+
+    def __init__(self, controller: Controller, block_size: int, completions: Callable[[], int]) -> None:
+        self._controller = controller
+        self._completions = completions
+        self._outlook = controller.outlook(block_size - 1)
+        self._fresh = no_drafts(block_size).outlook
+        self._shared: Experience | None = None
+        self._own = Experience(0.0, 1.0, OWN_MEMORY)
+        self._proposing = True
+        self._unread: list[float] = []
+        self._seconds: float | None = None  # of the latest plan, if it proposed
+
+    def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
+        """See `Planner`."""
+        completions = max(1, self._completions())
+        cost = self._controller.cost(completions)
+        self._recall(completions)
+        ar = 1.0 / cost.seconds(0, 0)
+        proposing = self._choose(ar)
+        trying = not self._proposing and self._controller.trying
+        outlook = [*map(max, self._outlook, self._fresh)] if trying else self._outlook
+        likely = chances(self._controller.calibration, confidences)
+        propose = self._proposing or trying
+        plan = plan_pass(likely, outlook, cost, max(ar, proposing), room, propose=propose)
+        self._unread = likely[plan.drafts :]
+        self._seconds = cost.seconds(plan.drafts, plan.placeholders) if propose else None
+        self._controller.planned(plan)
+        return plan
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """See `Planner`."""
+        self._outlook = _falling(observed(self._outlook, drafted, accepted, self._unread, memory=OWN_MEMORY))
+        self._controller.observed(drafted, accepted, self._unread)
+        if self._seconds is not None and self._shared is not None:
+            self._own.add(accepted + 1, self._seconds)
+            self._shared.add(accepted + 1, self._seconds)
+
+    def _recall(self, completions: int) -> None:
+        """Experience is that of the present company: with more or fewer sharing a pass it is another one."""
+        shared = self._controller.experience(completions)
+        if shared is not self._shared:
+            self._shared, self._own = shared, shared.copy(OWN_MEMORY)
+
+    def _choose(self, ar: float) -> float:
+        """Change the choice if the other one is faster by enough; answers the rate of proposing."""
+        rate = self._own.rate if self._shared is None else (self._own.rate + self._shared.rate) / 2
+        here, there = (rate, ar) if self._proposing else (ar, rate)
+        if there > here * (1.0 + GAIN):
+            self._proposing = not self._proposing
+        return rate
+
+
+class _Share:
+    """How many of the latest plans proposed, and a line when that goes from most to few or back."""
+
+    _WEIGHT = 1 / 64
+    _FEW, _MANY = 0.3, 0.7
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._share = 1.0
+        self._most = True
+        self._noticed = -_NOTICE_EVERY_S
+
+    def add(self, proposing: bool) -> None:
+        self._share += self._WEIGHT * (proposing - self._share)
+        now = self._clock()
+        turned = self._share < self._FEW if self._most else self._share > self._MANY
+        if turned and now - self._noticed >= _NOTICE_EVERY_S:
+            self._noticed, self._most = now, not self._most
+            logger.info("mode auto: most passes now %s", "propose" if self._most else "are plain AR: it is faster")
+
+
+def _falling(outlook: tuple[float, ...]) -> tuple[float, ...]:
+    """A block's longer prefixes match no more often than shorter ones."""
+    return tuple(accumulate(outlook, min))
