@@ -105,7 +105,7 @@ def _cases(
         return lambda _: seconds(lambda: runner.run([window]), device)
 
     def alone(shape: Shape) -> Callable[[int], float]:
-        work = products_alone(loaded, shape.size(context))
+        work = products_alone(loaded.model, loaded.rows, shape.size(context))
         choice = thread_choice(threads) if device.type == "cpu" else None  # as the runner chooses for itself
 
         def case(_: int) -> float:

@@ -28,7 +28,7 @@ class Plan:
             f"fused_b{size}_rows{rows}": DecodingParams(Mode.FUSED, block_size=size, fused_rows=rows)
             for size, rows in self.fused
         }
-        return chosen | {mode.value: DecodingParams(mode) for mode in Mode if mode.value == "auto"}
+        return chosen | {"auto": DecodingParams(Mode.AUTO)}
 
     def pairs(self) -> dict[str, DecodingParams]:
         """By name: the modes of two models, which run with one request in flight alone."""

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from prove_core.decoding.fusion import no_drafts, plan_branches
 from prove_core.model.apply import GatedLinear
-from prove_core.model.loader import LoadedModel
 from prove_core.model.packed import PackedLinear
+from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
 from prove_core.model.window import PlaceholderGroup, Window
 from prove_core.types import TokenIds
@@ -21,7 +22,7 @@ FUSED_ROWS = (8, 16, 24)
 MOST_ROWS = max(*TOKEN_ROWS, *BLOCK_SIZES, *FUSED_ROWS)
 
 _BLOCK = 8  # of the fused windows
-_MATCHES = 0.6  # their drafts' confidence
+_MATCHES = 0.7  # their drafts' confidence
 _CHUNK = 128  # tokens of a prefill pass
 
 Product = GatedLinear | PackedLinear | nn.Linear
@@ -77,13 +78,16 @@ def products(module: nn.Module) -> Iterator[Product]:
             yield from products(child)
 
 
-def products_alone(loaded: LoadedModel, size: PassSize) -> Callable[[], None]:
-    """What multiplies inputs of a pass's size with every weight of a model that a runner has prepared, in order."""
-    device, dtype = loaded.model.device, loaded.model.dtype
+def products_alone(model: PreTrainedModel, rows: RowMask, size: PassSize) -> Callable[[], None]:
+    """What multiplies inputs of a pass's size with every weight of a model that a runner has prepared, in order.
+
+    `rows` are what the model's gated adapters look at.
+    """
+    device, dtype = model.device, model.dtype
     placeholders = slice(size.rows - size.placeholders, size.rows) if size.placeholders else None
     inputs: dict[int, torch.Tensor] = {}
     work: list[tuple[Product, torch.Tensor]] = []
-    for product in products(loaded.model):
+    for product in products(model):
         width = _width(product)
         if width not in inputs:
             inputs[width] = torch.ones(1, size.rows, width, dtype=dtype, device=device)
@@ -91,7 +95,7 @@ def products_alone(loaded: LoadedModel, size: PassSize) -> Callable[[], None]:
 
     @torch.inference_mode()
     def run() -> None:
-        loaded.rows.placeholders = placeholders
+        rows.placeholders = placeholders
         for product, x in work:
             product(x)
 
