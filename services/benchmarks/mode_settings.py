@@ -52,7 +52,7 @@ FULL = Plan(
 )
 QUICK = Plan(
     limit=3,
-    max_tokens=48,
+    max_tokens=40,
     repeats=3,
     concurrency=(1, 4, 16),
     lossless=(6,),
