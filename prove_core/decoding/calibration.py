@@ -16,4 +16,5 @@ def log_odds(confidence: float) -> float:
 
 def chances(calibration: Calibration, confidences: Iterable[float]) -> list[float]:
     """The fitted chance of each confidence: a logistic function of its log-odds. (0, 1) is the identity."""
-    return [1.0 / (1.0 + math.exp(-calibration.bias - calibration.slope * log_odds(c))) for c in confidences]
+    # tanh, because exp overflows
+    return [0.5 + 0.5 * math.tanh((calibration.bias + calibration.slope * log_odds(c)) / 2) for c in confidences]

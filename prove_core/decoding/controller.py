@@ -11,20 +11,22 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from prove_core.decoding.calibration import chances
-from prove_core.decoding.cost import FREE, PassCost, corrected
+from prove_core.decoding.cost import FREE, LiveCost, PassCost
 from prove_core.decoding.cycle import AR_ONLY, Planner
-from prove_core.decoding.experience import Experience, hopeful
+from prove_core.decoding.experience import Experience
 from prove_core.decoding.fusion import no_drafts, observed
 from prove_core.decoding.plan import Plan, SharedCost, plan_pass, shared_cost
 from prove_core.types import IDENTITY, Calibration
 
 logger = logging.getLogger(__name__)
 
-GAIN = 0.03  # by which the other choice must be faster before a session changes to it
+GAIN = 0.05  # by which the other choice must be faster before a session changes to it
 OWN_MEMORY, SHARED_MEMORY = 0.97, 0.99  # weight of the past per pass, in outlooks and experience
-TRIAL_EVERY, TRIAL = 1024, 16  # of so many passes, the last propose even where AR seems faster, to see if it still is
-_PACE, _CORRECTION, _REFRESH = 0.2, 0.02, 16  # weights of a pass's time; passes between looks at the corrected costs
-_WILDEST = 2.0  # a pass that took more than this times what was expected was held up by something else
+TRIAL_EVERY, TRIAL = 1024, 12  # of so many passes without proposals, the last have some, to see if AR still is faster
+TRIAL_MEMORY = 0.9  # of experience in a trial, which shall tell what is so now
+TRIAL_PRICE = 0.25  # of time in a trial, seen from AR's: what rows cost may be believed too high just as well
+CHECK_EVERY = 128  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
+_REFRESH = 16  # passes between looks at the corrected costs
 _NOTICE_EVERY_S = 10.0
 
 
@@ -55,11 +57,11 @@ class Controller:
         self.calibration = calibration
         self.proposes = proposes
         self.choices = Choices()
-        self._cost = cost
+        self._cost = LiveCost(cost)
         self._max_rows = max_rows
         self._clock = clock
-        self._pace = 1.0
         self._passes = 0
+        self._idle = 0  # passes since one was planned to propose, trials left out
         self._tables: dict[int, SharedCost] = {}
         self._outlook: tuple[float, ...] = ()
         self._experience: dict[int, Experience] = {}
@@ -67,8 +69,13 @@ class Controller:
 
     @property
     def trying(self) -> bool:
-        """Whether AR sessions shall propose now: all at once, since the first placeholders of a pass cost most."""
-        return self._passes % TRIAL_EVERY >= TRIAL_EVERY - TRIAL
+        """Whether all sessions shall propose now: all at once, since the first placeholders of a pass cost most."""
+        return self._idle % TRIAL_EVERY >= TRIAL_EVERY - TRIAL
+
+    @property
+    def checking(self) -> bool:
+        """Whether no session shall propose now."""
+        return self._passes % CHECK_EVERY == CHECK_EVERY - 1
 
     def planner(self, block_size: int, completions: Callable[[], int]) -> Planner:
         """For a new completion; `completions` says how many share a pass, it included."""
@@ -78,29 +85,21 @@ class Controller:
         """Seconds of a pass by what each of so many completions adds."""
         table = self._tables.get(completions)
         if table is None:
-            table = self._tables[completions] = shared_cost(self._cost, completions, self._max_rows)
+            table = self._tables[completions] = shared_cost(self._cost.cost, completions, self._max_rows)
         return table
 
     def experience(self, completions: int) -> Experience:
         """What proposing has come to when about so many completions share a pass: within a factor of two."""
         found = self._experience.get(completions.bit_length())
         if found is None:
-            found = hopeful(self.cost(completions).seconds(0, 0), SHARED_MEMORY)
-            self._experience[completions.bit_length()] = found
+            found = self._experience[completions.bit_length()] = Experience(SHARED_MEMORY)
         return found
 
     def passed(self, tokens: int, placeholders: int, windows: int, seconds: float) -> None:
-        """Learn from a pass in which all rows had outputs, as far as it differs from others of late.
-
-        All passes slow down together when something else takes the machine: that says nothing of their shapes.
-        """
+        """Learn from a pass in which all rows had outputs."""
         self._passes += 1
-        expected = self._pace * self._cost.seconds(tokens, placeholders, windows)
-        if seconds <= 0.0 or expected <= 0.0:
-            return
-        ratio = min(max(seconds / expected, 1.0 / _WILDEST), _WILDEST)
-        self._pace *= ratio**_PACE
-        self._cost = corrected(self._cost, tokens, placeholders, ratio=ratio, weight=_CORRECTION)
+        self._idle += 1
+        self._cost.follow(tokens, placeholders, windows, seconds)
         if self._passes % _REFRESH == 0:
             self._tables.clear()
 
@@ -123,6 +122,8 @@ class Controller:
         else:
             self.choices.ar += 1
         self._share.add(bool(rows))
+        if plan.branches and not self.trying:
+            self._idle = 0
 
 
 class SessionPlanner:
@@ -138,25 +139,30 @@ class SessionPlanner:
         self._outlook = controller.outlook(block_size - 1)
         self._fresh = no_drafts(block_size).outlook
         self._shared: Experience | None = None
-        self._own = Experience(0.0, 1.0, OWN_MEMORY)
+        self._own = Experience(OWN_MEMORY)
         self._proposing = True
         self._unread: list[float] = []
-        self._seconds: float | None = None  # of the latest plan, if it proposed
+        self._memory = 1.0
+        self._spent: float | None = None  # cost of the latest plan in AR passes, if it could propose
 
     def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
         """See `Planner`."""
         completions = max(1, self._completions())
         cost = self._controller.cost(completions)
         self._recall(completions)
-        ar = 1.0 / cost.seconds(0, 0)
-        proposing = self._choose(ar)
-        trying = not self._proposing and self._controller.trying
+        ar = cost.seconds(0, 0)
+        gain = self._choose()
+        trying = self._controller.trying
         outlook = [*map(max, self._outlook, self._fresh)] if trying else self._outlook
         likely = chances(self._controller.calibration, confidences)
-        propose = self._proposing or trying
-        plan = plan_pass(likely, outlook, cost, max(ar, proposing), room, propose=propose)
+        propose = trying or (self._proposing and not self._controller.checking)
+        if self._proposing and not propose:
+            likely = []
+        price = (TRIAL_PRICE if trying else max(1.0, gain)) / ar
+        plan = plan_pass(likely, outlook, cost, price, room, propose=propose)
         self._unread = likely[plan.drafts :]
-        self._seconds = cost.seconds(plan.drafts, plan.placeholders) if propose else None
+        self._memory = TRIAL_MEMORY if trying else 1.0
+        self._spent = cost.seconds(plan.drafts, plan.placeholders) / ar if propose else None
         self._controller.planned(plan)
         return plan
 
@@ -164,9 +170,9 @@ class SessionPlanner:
         """See `Planner`."""
         self._outlook = _falling(observed(self._outlook, drafted, accepted, self._unread, memory=OWN_MEMORY))
         self._controller.observed(drafted, accepted, self._unread)
-        if self._seconds is not None and self._shared is not None:
-            self._own.add(accepted + 1, self._seconds)
-            self._shared.add(accepted + 1, self._seconds)
+        if self._spent is not None and self._shared is not None:
+            self._own.add(accepted + 1, self._spent, self._memory)
+            self._shared.add(accepted + 1, self._spent, self._memory)
 
     def _recall(self, completions: int) -> None:
         """Experience is that of the present company: with more or fewer sharing a pass it is another one."""
@@ -174,13 +180,14 @@ class SessionPlanner:
         if shared is not self._shared:
             self._shared, self._own = shared, shared.copy(OWN_MEMORY)
 
-    def _choose(self, ar: float) -> float:
-        """Change the choice if the other one is faster by enough; answers the rate of proposing."""
-        rate = self._own.rate if self._shared is None else (self._own.rate + self._shared.rate) / 2
-        here, there = (rate, ar) if self._proposing else (ar, rate)
-        if there > here * (1.0 + GAIN):
-            self._proposing = not self._proposing
-        return rate
+    def _choose(self) -> float:
+        """Change the choice if the other one is faster by enough; answers the gain of proposing over AR."""
+        gain = self._own.gain if self._shared is None else (self._own.gain + self._shared.gain) / 2
+        if self._proposing and gain * (1.0 + GAIN) < 1.0:
+            self._proposing = False
+        elif not self._proposing and gain > 1.0 + GAIN:
+            self._proposing = True
+        return gain
 
 
 class _Share:

@@ -1,4 +1,4 @@
-"""What proposing has come to lately: tokens per second of a completion that shares its passes."""
+"""What proposing has come to lately, seen from plain AR in the same company."""
 
 from dataclasses import dataclass
 
@@ -8,28 +8,27 @@ PRIOR_WEIGHT = 8.0  # passes that this expectation counts as
 
 @dataclass(slots=True)
 class Experience:
-    """Running sums over passes, each worth `memory` of the one after it. Starts as hopeful as the prior."""
+    """Running sums over passes: `tokens` committed, and `cost` in plain AR passes of as many completions.
 
-    tokens: float
-    seconds: float
+    Each pass counts `memory` times as much as the one after it.
+    """
+
     memory: float
+    tokens: float = PRIOR_GAIN * PRIOR_WEIGHT
+    cost: float = PRIOR_WEIGHT
 
     @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.seconds
+    def gain(self) -> float:
+        """Times as fast as plain AR."""
+        return self.tokens / self.cost
 
-    def add(self, tokens: int, seconds: float) -> None:
-        """One more pass: what it committed, and what a pass in which all do the same costs."""
-        self.tokens = self.memory * self.tokens + tokens
-        self.seconds = self.memory * self.seconds + seconds
+    def add(self, tokens: int, cost: float, memory: float = 1.0) -> None:
+        """One more pass. `memory`, where it is less than its own, lets this pass count for more."""
+        kept = min(memory, self.memory)
+        self.tokens = kept * self.tokens + tokens
+        self.cost = kept * self.cost + cost
 
     def copy(self, memory: float) -> "Experience":
-        """The same rate, to go on from with another memory."""
+        """The same gain, to go on from with another memory."""
         weight = min(1.0, (1.0 - self.memory) / (1.0 - memory))
-        return Experience(self.tokens * weight, self.seconds * weight, memory)
-
-
-def hopeful(ar_seconds: float, memory: float) -> Experience:
-    """Before the first pass; `ar_seconds` is a plain AR pass."""
-    return Experience(PRIOR_GAIN * PRIOR_WEIGHT, PRIOR_WEIGHT * ar_seconds, memory)
+        return Experience(memory, self.tokens * weight, self.cost * weight)

@@ -150,6 +150,29 @@ def gate(
     _say(f"use it:  decoding: {{mode: prove, gate: logistic, gate_weights: {out}}} in the configuration")
 
 
+@app.command()
+@one_line_errors
+def calibration(
+    records: Annotated[list[Path], typer.Option(help="JSONL of `prove bench gates --record`; repeatable.")],
+    adapter: Annotated[
+        Path, typer.Option(help="Adapter folder whose proposals were recorded; its record gets the fit.")
+    ],
+) -> None:
+    """Fit how likely a proposer's drafts match at a given confidence, which mode `auto` plans by."""
+    from prove_core.training.calibration import train_calibration  # noqa: PLC0415
+
+    fit = train_calibration(records, adapter)
+    typer.echo(f"{'candidates':12} {fit.candidates:8}")
+    for name, value in (
+        ("bias", fit.calibration.bias),
+        ("slope", fit.calibration.slope),
+        ("log loss as they are", fit.loss_before),
+        ("log loss calibrated", fit.loss_after),
+    ):
+        typer.echo(f"{name:20} {value:8.4f}")
+    _say(f"written to {adapter / 'prove.json'}")
+
+
 def _ar(
     options: Mapping[str, Any],
     config: Path | None,

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from prove_core.decoding.controller import Controller
 from prove_core.engine.engine import Engine
 from prove_core.engine.local import complete
 from prove_core.errors import ProveError
@@ -35,9 +36,11 @@ def engine_config(tokens: int = 4096, page_size: int = 4, chunk: int = 256, pref
 
 
 @contextmanager
-def running(runner: Runner, config: EngineConfig | None = None) -> Iterator[Engine]:
+def running(
+    runner: Runner, config: EngineConfig | None = None, controller: Controller | None = None
+) -> Iterator[Engine]:
     """A started engine; at the end every page must be free again."""
-    engine = Engine(runner, config or engine_config())
+    engine = Engine(runner, config or engine_config(), controller=controller)
     engine.start()
     try:
         yield engine
