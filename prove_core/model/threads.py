@@ -44,7 +44,10 @@ class ThreadChoice:
         threads = (self.few, self.many)[index]
         torch.set_num_threads(threads)
         begin = self.clock()
-        yield threads
+        try:
+            yield threads
+        finally:
+            torch.set_num_threads(self.many)  # what else runs in this thread is not ours to slow down
         self._note(bucket, index, (self.clock() - begin) / rows, trial)
 
     def _note(self, bucket: _Bucket, index: int, seconds: float, trial: bool) -> None:

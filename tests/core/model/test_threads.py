@@ -29,6 +29,7 @@ class Machine:
             with self.choice.timed(rows) as threads:
                 assert torch.get_num_threads() == threads
                 self.now += self.seconds(threads)
+            assert torch.get_num_threads() == self.choice.many
             used.append(threads)
         return used
 
