@@ -14,7 +14,6 @@ from prove_core.kv.storage import KVStorage
 from prove_core.model.fuse import fuse_projections
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.loader import LoadedModel, load
-from prove_core.model.merged import merge_gated
 from prove_core.model.null import NullRunner
 from prove_core.model.packed import pack_linears
 from prove_core.model.probe import probe
@@ -64,7 +63,6 @@ def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
     """The runner of an engine over a loaded model, which it changes in place, with a KV storage of its own."""
     specs = probe(loaded.model)
     fuse_projections(loaded.model)
-    merge_gated(loaded.model)
     pack_linears(loaded.model)
     storage = _storage(config, specs, loaded.model.dtype, loaded.model.device)
     return ModelRunner(
