@@ -22,9 +22,10 @@ logger = logging.getLogger(__name__)
 
 GAIN = 0.05  # by which the other choice must be faster before a session changes to it
 OWN_MEMORY, SHARED_MEMORY = 0.97, 0.99  # weight of the past per pass, in outlooks and experience
-TRIAL_EVERY, TRIAL = 1024, 12  # of so many passes without proposals, the last have some, to see if AR still is faster
+TRIAL = 12  # passes that propose even where AR seems faster, to see if it still is: the first ones, and then again ...
+FIRST_WAIT, LAST_WAIT = 64, 1024  # ... after so many passes without proposals, twice as many each time
 TRIAL_MEMORY = 0.9  # of experience in a trial, which shall tell what is so now
-TRIAL_PRICE = 0.25  # of time in a trial, seen from AR's: what rows cost may be believed too high just as well
+EXPLORING_PRICE = 0.25  # of time, seen from AR's, in the first half of a trial: rows may be believed too dear
 CHECK_EVERY = 128  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
 _REFRESH = 16  # passes between looks at the corrected costs
 _NOTICE_EVERY_S = 10.0
@@ -61,7 +62,7 @@ class Controller:
         self._max_rows = max_rows
         self._clock = clock
         self._passes = 0
-        self._idle = 0  # passes since one was planned to propose, trials left out
+        self._until_trial, self._wait = 0, FIRST_WAIT
         self._tables: dict[int, SharedCost] = {}
         self._outlook: tuple[float, ...] = ()
         self._experience: dict[int, Experience] = {}
@@ -70,7 +71,12 @@ class Controller:
     @property
     def trying(self) -> bool:
         """Whether all sessions shall propose now: all at once, since the first placeholders of a pass cost most."""
-        return self._idle % TRIAL_EVERY >= TRIAL_EVERY - TRIAL
+        return self._until_trial <= 0
+
+    @property
+    def exploring(self) -> bool:
+        """Whether that is to learn what rows cost and drafts do: the first half of a trial."""
+        return self.trying and self._until_trial > -TRIAL // 2
 
     @property
     def checking(self) -> bool:
@@ -98,7 +104,9 @@ class Controller:
     def passed(self, tokens: int, placeholders: int, windows: int, seconds: float) -> None:
         """Learn from a pass in which all rows had outputs."""
         self._passes += 1
-        self._idle += 1
+        self._until_trial -= 1
+        if self._until_trial <= -TRIAL:
+            self._until_trial, self._wait = self._wait, min(2 * self._wait, LAST_WAIT)
         self._cost.follow(tokens, placeholders, windows, seconds)
         if self._passes % _REFRESH == 0:
             self._tables.clear()
@@ -123,7 +131,7 @@ class Controller:
             self.choices.ar += 1
         self._share.add(bool(rows))
         if plan.branches and not self.trying:
-            self._idle = 0
+            self._until_trial = self._wait
 
 
 class SessionPlanner:
@@ -143,7 +151,7 @@ class SessionPlanner:
         self._proposing = True
         self._unread: list[float] = []
         self._memory = 1.0
-        self._spent: float | None = None  # cost of the latest plan in AR passes, if it could propose
+        self._spent: float | None = None  # cost of the latest plan in AR passes, if it counts
 
     def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
         """See `Planner`."""
@@ -158,11 +166,12 @@ class SessionPlanner:
         propose = trying or (self._proposing and not self._controller.checking)
         if self._proposing and not propose:
             likely = []
-        price = (TRIAL_PRICE if trying else max(1.0, gain)) / ar
+        exploring = self._controller.exploring
+        price = (EXPLORING_PRICE if exploring else 1.0 if trying else max(1.0, gain)) / ar
         plan = plan_pass(likely, outlook, cost, price, room, propose=propose)
         self._unread = likely[plan.drafts :]
         self._memory = TRIAL_MEMORY if trying else 1.0
-        self._spent = cost.seconds(plan.drafts, plan.placeholders) / ar if propose else None
+        self._spent = cost.seconds(plan.drafts, plan.placeholders) / ar if propose and not exploring else None
         self._controller.planned(plan)
         return plan
 

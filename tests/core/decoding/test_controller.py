@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from prove_core.decoding.controller import TRIAL_EVERY, Controller
+from prove_core.decoding.controller import LAST_WAIT, Controller
 from prove_core.decoding.cost import PassCost
 from prove_core.decoding.cycle import AR_ONLY
 from prove_core.types import IDENTITY
@@ -82,10 +82,10 @@ def test_good_drafts_on_cheap_rows_are_worth_it() -> None:
 @pytest.mark.parametrize(("believed", "truth"), [(CHEAP, DEAR), (DEAR, CHEAP)])
 def test_a_wrong_measurement_is_found_out(believed: PassCost, truth: PassCost) -> None:
     controller = controlled(believed)
-    simulate(controller, truth, 0.75, 8 * TRIAL_EVERY)
+    simulate(controller, truth, 0.75, 3 * LAST_WAIT)
     later = simulate(controller, truth, 0.75, 1000)
     right = simulate(controlled(truth), truth, 0.75, 1000)
-    assert later.rate > 0.85 * right.rate
+    assert later.rate > 0.7 * right.rate  # AR has 0.55 of it where proposing pays
 
 
 def test_rows_and_choices_are_counted() -> None:
