@@ -19,15 +19,18 @@ class HeadWalk:
         self._head = head
         self._output = output
         self._prepared = head.prepare(hidden, ordinals)
-        self._own, self._ids, self._effects = self._lead(logits)
+        self._own, self._ids, self._effects = self._lead(logits, logits)
 
     def start(self, blocks: int) -> Tensor:
         """The states [blocks, width] before the first placeholder."""
         return self._head.start(self._prepared[:blocks])
 
-    def relead(self, rows: slice, logits: Tensor) -> None:
-        """Take other logits for `rows`: penalties depend on what was chosen before."""
-        self._own[rows], self._ids[rows], self._effects[rows] = self._lead(logits)
+    def relead(self, rows: slice, logits: Tensor, ranked: Tensor) -> None:
+        """Let `ranked` say which candidates lead in `rows`: penalties depend on what was chosen before.
+
+        Scores still begin with the rows' own `logits`: what penalizes them penalizes corrected scores.
+        """
+        self._own[rows], self._ids[rows], self._effects[rows] = self._lead(logits, ranked)
 
     def step(self, rows: slice, previous: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Ids and float32 scores [n, candidates] of `rows`, and the next states [n, width].
@@ -38,6 +41,6 @@ class HeadWalk:
         added = torch.bmm(self._effects[rows], state[:, :, None])[:, :, 0]
         return self._ids[rows], self._own[rows] + added.float(), state
 
-    def _lead(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        own, ids = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
-        return own.float(), ids, self._output[ids] @ self._head.o.to(self._output.dtype)
+    def _lead(self, logits: Tensor, ranked: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ids = ranked.topk(min(CANDIDATES, ranked.shape[-1]), dim=-1).indices
+        return logits.gather(-1, ids).float(), ids, self._output[ids] @ self._head.o.to(self._output.dtype)

@@ -72,6 +72,7 @@ class _HeadScores:
         depths = torch.arange(len(rows), device=every.device)
         ordinals = depths.repeat_interleave(torch.tensor(counts, device=every.device))
         self._embedding = refiner.embedding
+        self._logits, self._rows = logits, rows
         self._walk = HeadWalk(head, hidden[every], logits[every], ordinals, refiner.output)
         self._ends = list(accumulate(counts, initial=0))
         self._state = self._walk.start(counts[0])
@@ -79,7 +80,7 @@ class _HeadScores:
     def score(self, depth: int, logits: Tensor, previous: Tensor, adjusted: bool) -> tuple[Tensor, Tensor]:
         part = slice(self._ends[depth], self._ends[depth + 1])
         if adjusted:
-            self._walk.relead(part, logits)
+            self._walk.relead(part, self._logits[self._rows[depth]], logits)
         before = self._embedding(previous)
         ids, scores, self._state = self._walk.step(part, before, self._state[: len(previous)])
         return ids, scores

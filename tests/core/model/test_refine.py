@@ -123,8 +123,11 @@ def test_draws_and_penalties_go_down_the_placeholders_too() -> None:
     plain = WindowOutput(tuple(logits[:1].argmax(-1).tolist()), (0.5,), ())
     outcomes = set()
     for seed in range(6):
-        how = SamplingParams(3, 4.0, 0.9, seed=seed, frequency_penalty=3.0, repetition_penalty=1.5)
-        window = replace(proposing(0), sampling=how)
+        biases = tuple((token, 4.0) for token in range(0, 50, 2))
+        how = SamplingParams(
+            3, 4.0, 0.9, seed=seed, frequency_penalty=3.0, repetition_penalty=1.5, logit_bias=biases if seed % 2 else ()
+        )
+        window = replace(proposing(0), tokens=[7, 8, 9, *logits[1:3].argmax(-1).tolist()], sampling=how)
         (found,) = Refiner(head, embedding, output, alone=False).refine(hidden, logits, [window], [plain])
         before = [*window.tokens, plain.argmax[0]]
         state = torch.zeros(1, 16)
