@@ -18,6 +18,7 @@ from prove_core.attention.base import Batch, Gap, lengths
 Indices = NDArray[np.int64]
 
 _MASK_STEP = 1024  # keys by which a kept mask grows
+_LARGEST_KEPT = 1 << 18  # numbers in a kept mask: larger ones are a small part of their pass
 _SMALLEST_KV_BUCKET = 256  # below this a padded key costs less than another round of operations
 
 
@@ -141,15 +142,16 @@ def causal_tail(
 ) -> torch.Tensor:
     """Mask `[1, repeats * rows, length]` of a window's `rows`, its last keys: only those last columns hide anything.
 
-    So masks of all lengths are the ends of one, kept per number of rows. `holes`: gaps whose rows and keys both count
-    from the window's first row.
+    So masks of all lengths are the ends of one, kept per number of rows unless it is large. `holes`: gaps whose rows
+    and keys both count from the window's first row.
     """
     capacity = _MASK_STEP * -(-length // _MASK_STEP)
-    return _causal_tail(rows, repeats, capacity, dtype, device, holes)[..., capacity - length :]
+    if rows * repeats * capacity > _LARGEST_KEPT:
+        return _new_tail(rows, repeats, length, dtype, device, holes)
+    return _kept_tail(rows, repeats, capacity, dtype, device, holes)[..., capacity - length :]
 
 
-@lru_cache(maxsize=256)
-def _causal_tail(
+def _new_tail(
     rows: int, repeats: int, capacity: int, dtype: torch.dtype, device: torch.device, holes: tuple[Gap, ...]
 ) -> torch.Tensor:
     hidden = torch.ones(rows, rows, dtype=torch.bool, device=device).triu(1)
@@ -158,6 +160,9 @@ def _causal_tail(
     mask = torch.zeros(rows, capacity, dtype=dtype, device=device)
     mask[:, capacity - rows :].masked_fill_(hidden, -torch.inf)
     return mask.repeat(repeats, 1)[None]
+
+
+_kept_tail = lru_cache(maxsize=256)(_new_tail)
 
 
 def _bucket(size: int) -> int:

@@ -1,6 +1,7 @@
 """Paged attention over ragged windows equals dense attention, one window at a time."""
 
 import functools
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from prove_core.attention.base import Batch, LayerSpec
 from prove_core.attention.fixed_tiles import FixedTileAttention
+from prove_core.attention.groups import causal_tail
 from prove_core.attention.torch_backend import TorchAttention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.pack import pack
@@ -117,3 +119,20 @@ def test_writes_nothing_but_its_slots() -> None:
 def test_storage_counts_its_bytes() -> None:
     storage = KVStorage([SPECS[2].shape], pages=3, page_size=4, dtype=torch.bfloat16, device="cpu")
     assert storage.bytes == (3 + 1) * 4 * 1 * (16 + 4) * 2
+
+
+def test_large_masks_are_not_kept() -> None:
+    """A prefill chunk of each length, in a long context, would fill gigabytes."""
+
+    def kept(rows: int, length: int) -> bool:
+        mask = causal_tail(rows, 3, length, torch.bfloat16, torch.device("cpu"))
+        assert mask.shape == (1, 3 * rows, length)
+        assert torch.equal(mask[0, :rows, length - rows :] == 0, torch.ones(rows, rows).tril() == 1)
+        assert not mask[..., : length - rows].any()
+        whole = weakref.ref(mask if mask._base is None else mask._base)
+        del mask
+        return whole() is not None
+
+    assert kept(24, 1000)
+    assert not kept(256, 1000)
+    assert not kept(24, 30000)
