@@ -47,8 +47,9 @@ def _apply_floors(logits: torch.Tensor, windows: Sequence[Window]) -> None:
         if window.floor is not None:
             early = [row for row, index in enumerate(_predicted(window), start=first) if index < window.floor.length]
             for row in early:
-                rows.extend([row] * len(window.floor.stop_ids))
-                stops.extend(window.floor.stop_ids)
+                known = [stop for stop in window.floor.stop_ids if stop < logits.shape[1]]
+                rows.extend([row] * len(known))
+                stops.extend(known)
         first += window.outputs
     if rows:
         logits[torch.tensor(rows), torch.tensor(stops)] = -torch.inf

@@ -71,6 +71,8 @@ def test_floor_bans_stops_at_early_rows_only() -> None:
     assert bounded[4:] == free[4:]
     late = runner.run([Window(PROMPT, 0, PAGES, logits=2, floor=floor)]).outputs[0].argmax
     assert late == free[-2:]
+    beyond = replace(floor, stop_ids=(*floor.stop_ids, VOCABULARY + 5))  # some checkpoints declare such ends
+    assert runner.run([Window(PROMPT, 0, PAGES, logits=8, floor=beyond)]).outputs[0].argmax == bounded
 
 
 @pytest.mark.parametrize("family", FAMILIES)
