@@ -59,11 +59,12 @@ class EngineReplica:
 
 def _build(role: str, data: dict[str, Any]) -> Engine:
     wait_briefly()
-    from prove_core.engine.build import build_engine  # noqa: PLC0415 - torch takes seconds: not on the event loop
+    import torch  # noqa: PLC0415 - takes seconds: not on the event loop
+
+    from prove_core.engine.build import build_engine  # noqa: PLC0415
 
     config = EngineConfig.model_validate(data)
-    if config.model.threads is None:
-        # Ray sets OMP_NUM_THREADS to the actor's num_cpus, a matter of placement; a pass may use every core it can.
-        model = config.model.model_copy(update={"threads": len(os.sched_getaffinity(0))})
-        config = config.model_copy(update={"model": model})
+    # Ray sets OMP_NUM_THREADS to the actor's num_cpus, a matter of placement; a pass may use every core it can. Not
+    # as `model.threads`, which would fix their number: passes find out how many of them pay.
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     return build_engine(config, name=role, plans=role == "proposer").engine
