@@ -85,7 +85,14 @@ class BlockProposer:
             self.placeholder.add_(mean - self.placeholder.mean(0))
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over trained tensors; a lower rank or a narrower head is embedded so that it computes the same."""
+        """Take over trained tensors; a lower rank or a narrower head is embedded so that it computes the same.
+
+        Raises CheckpointError for tensors that are missing or do not fit, and for a head that a wider one could not
+        equal: its recurrence norms the whole state, so new units would change the old ones.
+        """
+        width = len(tensors.get(f"{SEQUENTIAL}a", ()))
+        if 0 < width < self.config.sequential and bool(tensors.get(f"{SEQUENTIAL}r", torch.zeros(0)).any()):
+            raise CheckpointError(f"a recurrent head of width {width} cannot be widened: set adapter.sequential to it")
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if name not in tensors:

@@ -89,7 +89,7 @@ def test_only_adapters_and_placeholders_get_gradients() -> None:
 
 def test_a_fresh_adapter_changes_nothing_and_a_lower_rank_is_embedded_exactly() -> None:
     low, batch = batch_of("llama")
-    wide = BlockProposer(tiny_model("llama"), adapter_config(sequential=24).model_copy(update={"rank": 13}), seed=7)
+    wide = BlockProposer(tiny_model("llama"), adapter_config().model_copy(update={"rank": 13}), seed=7)
     wide.load(dict(low.named_parameters()))
     with torch.no_grad():
         torch.testing.assert_close(wide.rows(batch).placeholders, low.rows(batch).placeholders, rtol=1e-4, atol=1e-4)
@@ -116,6 +116,21 @@ def test_foreign_adapters_are_refused() -> None:
     narrow = BlockProposer(tiny_model("llama"), adapter_config().model_copy(update={"rank": 2}))
     with pytest.raises(CheckpointError, match="does not fit"):
         narrow.load(tensors)
+
+
+def test_a_head_is_widened_only_where_that_changes_nothing() -> None:
+    narrow, batch = stirred_proposer(), batch_of("llama")[1]
+    assert narrow.sequential is not None
+    width = len(narrow.sequential.a)
+    wide = BlockProposer(tiny_model("llama"), adapter_config(sequential=width + 8), seed=7)
+    assert narrow.sequential.r.any()
+    with pytest.raises(CheckpointError, match=f"width {width} cannot be widened"):
+        wide.load(dict(narrow.named_parameters()))
+    with torch.no_grad():
+        narrow.sequential.r.zero_()
+        wide.load(dict(narrow.named_parameters()))
+        hidden = narrow.rows(batch).placeholders
+        torch.testing.assert_close(wide.corrected(hidden, batch), narrow.corrected(hidden, batch), rtol=1e-4, atol=1e-4)
 
 
 def test_windows_beyond_the_trained_block_reuse_the_last_placeholder() -> None:
