@@ -1,7 +1,7 @@
 """Settings of training runs; the defaults are those of the shipped pair."""
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,7 +39,7 @@ class BlockBatchConfig(BatchConfig):
     """The same for block training."""
 
     rows: int = Field(224, ge=1, description="Placeholder rows per example and visit: blocks anchored at random.")
-    depths: tuple[int, ...] = Field(
+    depths: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         (4, 4, 4, 7),
         min_length=1,
         description="Placeholders per block, batch by batch in turn: few blocks match deep down.",

@@ -34,7 +34,7 @@ class SamplingOptions(Strict):
 
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1, description="0 and -1: all.")
+    top_k: int | None = Field(None, ge=-1, lt=2**31, description="0 and -1: all.")
     min_p: Probability | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Default: another one for each request.")
     presence_penalty: Penalty | None = None

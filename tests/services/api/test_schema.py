@@ -95,6 +95,7 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"stream": True, "stream_options": {"extra": 1}}, "stream_options.extra"),
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"top_k": -2}, "top_k"),
+        ({"top_k": 10**30}, "top_k"),
         ({"min_p": -0.1}, "min_p"),
         ({"min_p": 1.1}, "min_p"),
         ({"presence_penalty": 2.1}, "presence_penalty"),

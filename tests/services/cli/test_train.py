@@ -203,6 +203,8 @@ def test_options_go_over_the_file_and_the_file_over_presets(tmp_path: Path) -> N
     assert settings.model.checkpoint == "smollm2-135m-instruct"
     assert (settings.optimizer.lr, settings.optimizer.steps) == (1e-4, 6)
     assert settings.adapter.sequential == 0
+    with pytest.raises(SettingsError, match=r"batch\.depths\.1: "):
+        training_settings(ProposerTraining, _written(tmp_path / "c.yaml", "batch: {depths: [4, 0]}\n"), {})
     with pytest.raises(SettingsError, match="optimizer: must be a mapping"):
         training_settings(ProposerTraining, _written(tmp_path / "b.yaml", "optimizer: 3\n"), {"optimizer.steps": 6})
 
