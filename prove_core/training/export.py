@@ -14,17 +14,25 @@ from prove_core.training.proposer import PLACEHOLDER, SEQUENTIAL, BlockProposer
 
 
 def export_adapter(
-    proposer: BlockProposer, folder: Path, base: BaseRecord, *, placeholder: str | None = None, notes: str = ""
+    proposer: BlockProposer,
+    folder: Path,
+    base: BaseRecord,
+    *,
+    layers: tuple[int, ...] | None = None,
+    placeholder: str | None = None,
+    notes: str = "",
 ) -> None:
     """Write the trained tensors of a LoRA proposer in bfloat16, replacing `folder` as a whole.
 
-    `placeholder`: the token that stands for positions to predict, if it is not the base's own.
+    `layers`: the base's decoder layers that the model has, None for all. `placeholder`: the token that stands for
+    positions to predict, if it is not the base's own.
     """
     config = proposer.config
     tensors = {name: parameter.detach().to(torch.bfloat16) for name, parameter in proposer.named_parameters()}
     record = AdapterRecord(
         kind=AdapterKind(proposer.method.value),
         base=base,
+        layers=layers,
         placeholder=placeholder,
         block_size=config.block_size,
         notes=notes,

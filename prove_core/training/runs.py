@@ -61,7 +61,8 @@ def train_proposer(
         tokenizer.mask_token = tokenizer.convert_ids_to_tokens(loaded.info.placeholder_id)
         export_checkpoint(loaded.model, tokenizer, out / CHECKPOINT, proposer)
         return out / CHECKPOINT
-    export_adapter(proposer, out / ADAPTER, base_record(source), placeholder=config.model.placeholder)
+    base, token = base_record(source), config.model.placeholder
+    export_adapter(proposer, out / ADAPTER, base, layers=loaded.layers, placeholder=token)
     return out / ADAPTER
 
 

@@ -82,11 +82,9 @@ def _full_logits(config: ModelConfig, tokens: list[int]) -> list[int]:
         return list(loaded.model(torch.tensor([tokens + [mask] * 3])).logits[0, -3:, :259].argmax(-1).tolist())
 
 
-def test_a_warm_start_goes_on_from_an_adapter_with_more_rank_and_a_wider_head(
-    base: ModelConfig, data: Path, tmp_path: Path
-) -> None:
+def test_a_warm_start_goes_on_from_an_adapter_with_more_rank(base: ModelConfig, data: Path, tmp_path: Path) -> None:
     first = train_proposer(proposer_config(base), [data], tmp_path / "first")
-    wider = adapter_config(sequential=24).model_copy(update={"rank": 12})
+    wider = adapter_config().model_copy(update={"rank": 12})
     still = OptimizerConfig(steps=1, lr=1e-12, placeholder_lr=1e-12)
     config = proposer_config(base, adapter=wider, warm_start=str(first), optimizer=still)
     second = train_proposer(config, [data], tmp_path / "second")
@@ -102,17 +100,20 @@ def test_a_warm_start_goes_on_from_an_adapter_with_more_rank_and_a_wider_head(
 
 
 @pytest.mark.parametrize("layers", [None, 1, (0, 2)])
-def test_a_verifiers_adapter_brings_its_layers(
-    base: ModelConfig, data: Path, tmp_path: Path, layers: int | tuple[int, ...] | None
+@pytest.mark.parametrize("role", ["verifier", "proposer"])
+def test_an_adapter_brings_its_layers(
+    base: ModelConfig, data: Path, tmp_path: Path, role: str, layers: int | tuple[int, ...] | None
 ) -> None:
-    config = VerifierTraining(
-        model=base.model_copy(update={"layers": layers}), rank=4, optimizer=OptimizerConfig(steps=3)
-    )
-    out = train_verifier(config, [data], tmp_path / "run")
+    model, optimizer = base.model_copy(update={"layers": layers}), OptimizerConfig(steps=3)
+    if role == "verifier":
+        out = train_verifier(VerifierTraining(model=model, rank=4, optimizer=optimizer), [data], tmp_path / "run")
+    else:
+        out = train_proposer(proposer_config(model, optimizer=optimizer), [data], tmp_path / "run")
     kept = {None: None, 1: (0,), (0, 2): (0, 2)}[layers]
-    loaded = load(base.model_copy(update={"adapter": str(out)}))
-    assert loaded.layers == kept
-    assert loaded.model.config.num_hidden_layers == (3 if kept is None else len(kept))
+    for same in (base, model):
+        loaded = load(same.model_copy(update={"adapter": str(out)}))
+        assert loaded.layers == kept
+        assert loaded.model.config.num_hidden_layers == (3 if kept is None else len(kept))
     with pytest.raises(CheckpointError, match="trained on other layers"):
         load(base.model_copy(update={"adapter": str(out), "layers": 2}))
 
