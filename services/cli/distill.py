@@ -82,7 +82,7 @@ def _run(
     cache = CacheConfig()
     tokens = core.pool_tokens(missing, max_tokens, concurrency, cache.page_size)
     config = EngineConfig(model=model, cache=cache.model_copy(update={"tokens": tokens}))
-    engine = build_engine(config, name="distill", progress=progress).engine
+    engine = build_engine(config, name="distill", progress=progress, plans=False).engine
     try:
         meter = Meter(progress, fitting, missing)
         eos_ids = ends_first(info.tokenizer, info.eos_ids)
