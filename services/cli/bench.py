@@ -7,6 +7,7 @@ import typer
 
 from services.cli import bench_speed
 from services.cli.errors import STDERR, one_line_errors
+from services.cli.options import LAYERS_HELP, parse_layers
 
 app = typer.Typer(help="Measure; every benchmark writes JSON with --json.", no_args_is_help=True)
 app.command("engine")(bench_speed.engine)
@@ -92,10 +93,10 @@ def quality(
     max_tokens: Annotated[int, typer.Option(min=1, help="Of each answer.")] = 256,
     reference: Annotated[str, typer.Option(help="Checkpoint to compare with.")] = "smollm2-135m-instruct",
     reference_adapter: Annotated[Path | None, typer.Option(help="Adapter on the reference.")] = None,
-    reference_layers: Annotated[int | None, typer.Option(min=1, help="Its first layers alone.")] = None,
+    reference_layers: Annotated[str | None, typer.Option(help=LAYERS_HELP)] = None,
     candidate: Annotated[str, typer.Option(help="Checkpoint to judge.")] = "default-proposer",
     candidate_adapter: Annotated[Path | None, typer.Option(help="Adapter on the candidate.")] = None,
-    candidate_layers: Annotated[int | None, typer.Option(min=1, help="Its first layers alone.")] = None,
+    candidate_layers: Annotated[str | None, typer.Option(help=LAYERS_HELP)] = None,
     dtype: Annotated[Literal["float32", "bfloat16"], typer.Option()] = "bfloat16",
     deterministic: Annotated[
         bool, typer.Option(help="Make rows independent of their pass: equal models then give equal ids.")
@@ -105,10 +106,10 @@ def quality(
     from prove_core.config import ModelConfig  # noqa: PLC0415
     from services.benchmarks.quality import run  # noqa: PLC0415
 
-    def model(checkpoint: str, adapter: Path | None, layers: int | None) -> ModelConfig:
+    def model(checkpoint: str, adapter: Path | None, layers: str | None) -> ModelConfig:
         folder = None if adapter is None else str(adapter)
         return ModelConfig(
-            checkpoint=checkpoint, adapter=folder, layers=layers, dtype=dtype, deterministic=deterministic
+            checkpoint=checkpoint, adapter=folder, layers=parse_layers(layers), dtype=dtype, deterministic=deterministic
         )
 
     report = run(
@@ -144,7 +145,7 @@ def gates(
     checkpoint: Annotated[str, typer.Option(help="Proposer.")] = "default-proposer",
     verifier_checkpoint: Annotated[str, typer.Option(help="Verifier.")] = "default-verifier",
     verifier_adapter: Annotated[Path | None, typer.Option(help="Adapter on the verifier.")] = None,
-    verifier_layers: Annotated[int | None, typer.Option(min=1, help="Its first layers alone.")] = None,
+    verifier_layers: Annotated[str | None, typer.Option(help=LAYERS_HELP)] = None,
     dtype: Annotated[Literal["float32", "bfloat16"], typer.Option()] = "bfloat16",
     deterministic: Annotated[
         bool, typer.Option(help="Make rows independent of their pass: no non-AR token is then a matter of rounding.")
@@ -160,7 +161,7 @@ def gates(
     adapter = None if verifier_adapter is None else str(verifier_adapter)
     proposer = ModelConfig(checkpoint=checkpoint, dtype=dtype, deterministic=deterministic)
     verifier = proposer.model_copy(
-        update={"checkpoint": verifier_checkpoint, "adapter": adapter, "layers": verifier_layers}
+        update={"checkpoint": verifier_checkpoint, "adapter": adapter, "layers": parse_layers(verifier_layers)}
     )
     report = run(proposer, verifier, data, limit, plan, record)
     for name, value in (report.figures | report.ratios).items():
