@@ -72,7 +72,7 @@ _SMOLLM2 = Stock(
     placeholder="<reponame>",
 )
 
-_BLOCK_ADAPTER = Path(__file__).parent.parent / "adapters" / "smollm2-135m-block8"
+_ADAPTERS = Path(__file__).parent.parent / "adapters"
 
 BUILTINS = {
     builtin.name: builtin
@@ -82,9 +82,15 @@ BUILTINS = {
             "SmolLM2-135M-Instruct with a gated block adapter: its AR output is the stock model's",
             "Apache-2.0",
             _SMOLLM2,
-            _BLOCK_ADAPTER,
+            _ADAPTERS / "smollm2-135m-block8",
         ),
-        Builtin("default-verifier", "SmolLM2-135M-Instruct", "Apache-2.0", _SMOLLM2),
+        Builtin(
+            "default-verifier",
+            "twelve of SmolLM2-135M-Instruct's thirty layers, trained on its answers",
+            "Apache-2.0",
+            _SMOLLM2,
+            _ADAPTERS / "smollm2-135m-verifier12",
+        ),
         Builtin("smollm2-135m-instruct", "SmolLM2-135M-Instruct, stock model", "Apache-2.0", _SMOLLM2),
     )
 }

@@ -71,7 +71,7 @@ def test_text_survives(info: CheckpointInfo, text: str) -> None:
 
 
 def test_it_speaks(info: CheckpointInfo) -> None:
-    loaded = load(ModelConfig(checkpoint="default-verifier", device="cpu"), attention="sdpa")
+    loaded = load(ModelConfig(checkpoint="smollm2-135m-instruct", device="cpu"), attention="sdpa")
     chat = [{"role": "user", "content": "What is the capital of France?"}]
     inputs = info.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")
     with torch.inference_mode():
