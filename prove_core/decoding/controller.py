@@ -20,7 +20,7 @@ from prove_core.types import IDENTITY, Calibration
 
 logger = logging.getLogger(__name__)
 
-GAIN = 0.05  # by which the other choice must be faster before a session changes to it
+GAIN = 0.05  # by which proposing must be faster before a session takes to it; it leaves at break-even
 OWN_MEMORY, SHARED_MEMORY = 0.97, 0.99  # weight of the past per pass, in outlooks and experience
 TRIAL = 12  # passes that propose even where AR seems faster, to see if it still is: the first ones, and then again ...
 FIRST_WAIT, LAST_WAIT = 64, 1024  # ... after so many passes without proposals, twice as many each time
@@ -190,9 +190,9 @@ class SessionPlanner:
             self._shared, self._own = shared, shared.copy(OWN_MEMORY)
 
     def _choose(self) -> float:
-        """Change the choice if the other one is faster by enough; answers the gain of proposing over AR."""
+        """Change the choice if the other one is faster, by some margin if it is proposing; answers that one's gain."""
         gain = self._own.gain if self._shared is None else (self._own.gain + self._shared.gain) / 2
-        if self._proposing and gain * (1.0 + GAIN) < 1.0:
+        if self._proposing and gain < 1.0:
             self._proposing = False
         elif not self._proposing and gain > 1.0 + GAIN:
             self._proposing = True

@@ -1,5 +1,7 @@
 """Recording and on-policy counts on engines whose every token can be worked out by hand."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from prove_core.decoding.acceptance import gated_length
@@ -20,8 +22,8 @@ class Other(ToyRunner):
     """A verifier that takes every third token for another one."""
 
     @staticmethod
-    def next_token(context: object, banned: object = ()) -> int:
-        token = ToyRunner.next_token(context, banned)  # type: ignore[arg-type]
+    def next_token(context: Sequence[int], banned: Sequence[int] = (), seed: int | None = None) -> int:
+        token = ToyRunner.next_token(context, banned, seed)
         return (token + 1) % 50 if token % 3 == 0 else token
 
 

@@ -7,6 +7,7 @@ from prove_core.errors import DataError
 from prove_core.evaluation.prefix import anchors_along, figures, measure
 from prove_core.training.dataset import Example
 from prove_core.training.layout import BlockBatch
+from prove_core.training.proposer import Rows
 from tests.core.tiny import tiny_model
 from tests.core.training.examples import greedy_examples, tiny_proposer
 
@@ -41,19 +42,20 @@ def test_the_stock_model_in_place_of_placeholders_matches_everything() -> None:
     model = tiny_model()
     trajectories = greedy_examples(model, 4)
     proposer = tiny_proposer(model)
-    original = proposer.hidden
+    original = proposer.rows
 
-    def cheating(batch: BlockBatch) -> torch.Tensor:
+    def cheating(batch: BlockBatch) -> Rows:
         decoder = model.get_decoder()
         model.config._attn_implementation = "sdpa"
         hidden = decoder(batch.tokens, use_cache=False).last_hidden_state
         rows = batch.positions.clamp(max=batch.tokens.shape[1] - 1)
-        return hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1])).view(*batch.targets.shape, -1)
+        true = hidden.gather(1, rows[..., None].expand(-1, -1, hidden.shape[-1])).view(*batch.targets.shape, -1)
+        return Rows(true, hidden)
 
     assert measure(proposer, trajectories, 5, stride=1).mean < 5
-    proposer.hidden = cheating  # type: ignore[method-assign]
+    proposer.rows = cheating  # type: ignore[method-assign]
     found = measure(proposer, trajectories, 5, stride=1)
-    proposer.hidden = original  # type: ignore[method-assign]
+    proposer.rows = original  # type: ignore[method-assign]
     assert found.mean == 5
     assert found.match == (1.0,) * 4
     assert found.anchors == 4 * len(anchors_along(trajectories[0], 5, 1))
