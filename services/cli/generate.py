@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,9 +12,11 @@ from prove_core.config import EngineConfig
 from prove_core.decoding.acceptance import check_gate
 from prove_core.decoding.sampling import check_samples
 from prove_core.types import DecodingParams, Gate, Mode
-from services.api.sampling import SamplingOptions, checked_sampling
 from services.cli.errors import STDERR, one_line_errors
 from services.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from services.api.sampling import SamplingOptions
 
 Config = Annotated[Path | None, typer.Option(help="YAML configuration; default: the built-in pair on this machine.")]
 
@@ -50,13 +52,15 @@ def generate(
     }
     given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
     params = check_gate(replace(settings.params(), **given))
+    from services.api.sampling import checked_sampling  # noqa: PLC0415  transformers come with it
+
     sampling = checked_sampling({"temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed})
     check_samples(params, sampling.sampling(0))
     _run(settings, params, sampling, prompt, max_tokens, quiet)
 
 
 def _run(
-    settings: Settings, params: DecodingParams, sampling: SamplingOptions, prompt: str, max_tokens: int, quiet: bool
+    settings: Settings, params: DecodingParams, sampling: "SamplingOptions", prompt: str, max_tokens: int, quiet: bool
 ) -> None:
     from services.cli.local import LocalPair  # noqa: PLC0415  torch is slow to import
     from services.cli.progress import reporting  # noqa: PLC0415

@@ -27,7 +27,8 @@ def test_records_are_judged_fitted_and_decoded(tmp_path: Path) -> None:
         '{"question": "Ann has 3 apples and buys 4 more. She eats 2. How many are left?"}\n'
         '{"prompt": "Tell me about the sea and the people who live beside it."}\n'
     )
-    common = ("--data", data, "--max-tokens", "12", "--theta", "0.01", "--stride", "3", "--verifier-layers", "2")
+    common = ("--data", data, "--max-tokens", "12", "--theta", "0.01", "--stride", "3")
+    common += ("--verifier-checkpoint", "smollm2-135m-instruct", "--verifier-layers", "2")
     result = CliRunner().invoke(
         app, ["bench", "gates", *map(str, common), "--json", str(out), "--record", str(records)]
     )

@@ -9,7 +9,7 @@ from prove_core.decoding.gate_file import write_gate
 from prove_core.types import GateWeights
 from services.cli.main import app
 
-OTHER_PAIR = "verifier: {engine: {model: {layers: 3}}}\n"  # brings no fit of its own
+OTHER_PAIR = "verifier: {engine: {model: {checkpoint: smollm2-135m-instruct, layers: 3}}}\n"  # brings no fit of its own
 
 
 def test_without_a_fit_the_field_is_named(tmp_path: Path) -> None:
