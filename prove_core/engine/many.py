@@ -1,11 +1,25 @@
-"""Many completions of one engine, a bounded number of them at once."""
+"""Many completions or sessions of an engine, a bounded number of them at once."""
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from prove_core.engine.engine import Engine
 from prove_core.errors import ProveError
 from prove_core.types import Finished, GenerateRequest, Step
+
+T = TypeVar("T")
+
+
+def in_threads(work: Callable[[int], T], count: int, concurrency: int) -> Iterator[T]:
+    """`work` on 0 .. count - 1 in threads, results in order; the first error ends it once those under way are done."""
+    pool = ThreadPoolExecutor(concurrency)
+    try:
+        for future in [pool.submit(work, index) for index in range(count)]:
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def complete_many(

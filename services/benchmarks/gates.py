@@ -6,7 +6,6 @@ of the decisions in its output are not the proposer's own after that output.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TypeVar
 
 from prove_core.config import ModelConfig
 from prove_core.engine.engine import Engine
+from prove_core.engine.many import in_threads
 from prove_core.errors import DataError
 from prove_core.evaluation.gate_figures import Figures, Replay, Samples, cross_weights, replay, replay_figures
 from prove_core.evaluation.gate_recording import record_blocks
@@ -149,16 +149,11 @@ class _Bench:
 
     def _each(self, work: Callable[[int, TokenIds, Limits], T]) -> list[T]:
         """`work` on every prompt; the first error ends it once those under way are done."""
-        pool = ThreadPoolExecutor(AT_ONCE)
-        try:
-            futures = [pool.submit(work, index, *task) for index, task in enumerate(self._tasks)]
-            results = []
-            for future in futures:
-                results.append(future.result())
-                self._progress.advance(1)
-            return results
-        finally:
-            pool.shutdown(cancel_futures=True)
+        results = []
+        for result in in_threads(lambda index: work(index, *self._tasks[index]), len(self._tasks), AT_ONCE):
+            results.append(result)
+            self._progress.advance(1)
+        return results
 
 
 def _policies(plan: Plan, replayed: Replay) -> dict[str, DecodingParams]:

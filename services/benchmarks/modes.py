@@ -100,7 +100,7 @@ def _tasks(info: CheckpointInfo, texts: Sequence[str], wanted: Sequence[Decoding
 def _engines(
     proposer: ModelConfig, verifier: ModelConfig | None, pool: int, progress: Progress
 ) -> Iterator[dict[Role, Engine]]:
-    with text_engine(proposer, tokens=pool, name="proposer", progress=progress, prefix_cache=False) as own:
+    with text_engine(proposer, tokens=pool, name="proposer", progress=progress, prefix_cache=False, plans=True) as own:
         if verifier is None:
             yield {Role.PROPOSER: own.engine}
             return

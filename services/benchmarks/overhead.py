@@ -40,7 +40,7 @@ def null_engine() -> EngineConfig:
 
 def one_model(config: EngineConfig, cycles: int) -> list[float]:
     """Milliseconds per `lossless` cycle beyond its two passes, for `cycles` cycles of one session."""
-    engine = build_engine(config, name="overhead").engine
+    engine = build_engine(config, name="overhead", plans=False).engine
     try:
         marks: list[tuple[float, float]] = []
         ended: queue.SimpleQueue[Finished | ProveError] = queue.SimpleQueue()

@@ -24,11 +24,14 @@ class TextEngine:
 
 @contextmanager
 def text_engine(
-    model: ModelConfig, *, tokens: int, name: str, progress: Progress, prefix_cache: bool = True
+    model: ModelConfig, *, tokens: int, name: str, progress: Progress, prefix_cache: bool = True, plans: bool = False
 ) -> Iterator[TextEngine]:
-    """An engine with a KV pool of `tokens`, stopped at the end. Raises as `build_engine` and for a null checkpoint."""
+    """An engine with a KV pool of `tokens`, stopped at the end. `plans`: it shall decode in mode `auto`.
+
+    Raises as `build_engine` and for a null checkpoint.
+    """
     cache = CacheConfig(tokens=tokens, prefix_cache=prefix_cache)
-    built = build_engine(EngineConfig(model=model, cache=cache), name=name, progress=progress)
+    built = build_engine(EngineConfig(model=model, cache=cache), name=name, progress=progress, plans=plans)
     try:
         if built.info is None:
             raise CheckpointError("the null checkpoint has no text: use a real one")

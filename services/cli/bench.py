@@ -1,7 +1,7 @@
 """`prove bench`: measurements, each written as JSON."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,11 +9,22 @@ from services.cli import bench_speed
 from services.cli.errors import STDERR, one_line_errors
 from services.cli.options import LAYERS_HELP, parse_layers
 
+if TYPE_CHECKING:
+    from services.benchmarks.report import Report
+
 app = typer.Typer(help="Measure; every benchmark writes JSON with --json.", no_args_is_help=True)
 app.command("engine")(bench_speed.engine)
 app.command("modes")(bench_speed.modes)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write the report here.")]
+
+
+def _finish(report: "Report", line: str, json: Path | None) -> None:
+    """Print the figures, each by the format `line`, and write the report if asked to."""
+    for name, value in (report.figures | report.ratios).items():
+        typer.echo(line.format(name=name, value=value))
+    if json:
+        report.write(json)
 
 
 @app.command()
@@ -27,10 +38,7 @@ def overhead(
     from services.benchmarks.overhead import run  # noqa: PLC0415  torch and ray are slow to import
 
     report = run(cycles, with_models=not null_only, say=STDERR.print)
-    for name, value in report.figures.items():
-        typer.echo(f"{name:28} {value:8.3f}")
-    if json:
-        report.write(json)
+    _finish(report, "{name:28} {value:8.3f}", json)
 
 
 @app.command()
@@ -51,10 +59,7 @@ def exactness(
 
     model = ModelConfig(checkpoint=checkpoint, dtype=dtype, deterministic=deterministic)
     report = run(model, data, limit, max_tokens, block_size or [1, 4, 8, 16])
-    for name, value in report.figures.items():
-        typer.echo(f"{name:28} {value:8.0f}")
-    if json:
-        report.write(json)
+    _finish(report, "{name:28} {value:8.0f}", json)
 
 
 @app.command()
@@ -119,10 +124,7 @@ def quality(
         limit,
         max_tokens,
     )
-    for name, value in report.figures.items():
-        typer.echo(f"{name:36} {value:9.4f}")
-    if json:
-        report.write(json)
+    _finish(report, "{name:36} {value:9.4f}", json)
 
 
 @app.command()
@@ -164,7 +166,4 @@ def gates(
         update={"checkpoint": verifier_checkpoint, "adapter": adapter, "layers": parse_layers(verifier_layers)}
     )
     report = run(proposer, verifier, data, limit, plan, record)
-    for name, value in (report.figures | report.ratios).items():
-        typer.echo(f"{name:56} {value:9.4f}")
-    if json:
-        report.write(json)
+    _finish(report, "{name:56} {value:9.4f}", json)

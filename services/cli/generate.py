@@ -66,7 +66,7 @@ def _run(
     from services.cli.progress import reporting  # noqa: PLC0415
 
     with reporting(enabled=not quiet) as progress:
-        pair = LocalPair.load(_engine_configs(settings, params), progress)
+        pair = LocalPair.load(_engine_configs(settings, params), progress, plans=params.mode is Mode.AUTO)
     try:
         began = time.perf_counter()
         run = pair.chat(prompt, params, max_tokens, sampling)

@@ -60,10 +60,13 @@ class LocalPair:
         self._info = info
 
     @classmethod
-    def load(cls, configs: tuple[EngineConfig, EngineConfig | None], progress: Progress) -> "LocalPair":
-        """Load the proposer and, if configured, the verifier. Raises CheckpointError, IncompatibleModels ..."""
+    def load(cls, configs: tuple[EngineConfig, EngineConfig | None], progress: Progress, *, plans: bool) -> "LocalPair":
+        """Load the proposer and, if configured, the verifier. `plans`: they shall decode in mode `auto`.
+
+        Raises CheckpointError, IncompatibleModels ...
+        """
         proposer_config, verifier_config = configs
-        proposer = build_engine(proposer_config, name="proposer", progress=progress)
+        proposer = build_engine(proposer_config, name="proposer", progress=progress, plans=plans)
         info = _info(proposer)
         engines = {Role.PROPOSER: proposer.engine}
         if verifier_config is not None:
