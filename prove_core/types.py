@@ -1,6 +1,6 @@
 """The messages of one propose / verify / commit cycle. Ids and probabilities only: logits never travel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 TokenIds = tuple[int, ...]
@@ -179,6 +179,7 @@ class DecodingParams:
     draft_length: int = 4
     fused_rows: int = 24
     gate_weights: GateWeights | None = None
+    trace: bool = False  # steps carry the candidates that were rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +205,21 @@ class Step:
     """Tokens committed by one decision of a cycle. `accepted` of the `drafted` candidates lead `tokens`.
 
     Candidates are the tokens that could have been rejected: a block's first token is the AR token and is none.
-    `cost` is what was spent since the step before.
+    `cost` is what was spent since the step before. `rejected`, filled for `trace` alone, are the candidates that stood
+    where the accepted ones end.
     """
 
     tokens: TokenIds
     drafted: int = 0
     accepted: int = 0
     cost: Cost = Cost()
+    rejected: TokenIds = ()
+
+    def cut(self, kept: int) -> "Step":
+        """The step with its first `kept` tokens. What was rejected beyond a cut is not the user's to see."""
+        if kept >= len(self.tokens):
+            return self
+        return replace(self, tokens=self.tokens[:kept], accepted=min(self.accepted, kept), rejected=())
 
 
 @dataclass(frozen=True, slots=True)

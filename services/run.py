@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from prove_core.decoding.sampling import choice_seed
 from prove_core.statistics import CompletionStatistics
-from prove_core.text.completion import CompletionText
+from prove_core.text.completion import CompletionText, TextStep
 from prove_core.types import (
     DecodingParams,
     Finished,
@@ -25,6 +25,7 @@ from prove_core.types import (
 from services.api.errors import ApiError
 from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Events, Summary
+from services.api.trace import CommitTrace
 from services.channel.client import ChannelPool
 from services.driver import complete
 from services.sessions import Lease, Lessor, ReplicaSession
@@ -119,10 +120,17 @@ class RequestRun:
         if self._first_token_s is None and step.step.tokens:
             self._first_token_s = time.perf_counter() - self._arrived
         self._statistics[index].add(step.step)
-        self._say(index, step.text)
+        self._tell_commit(index, step)
         if step.stopped:
             self._queue.put_nowait(Ended(index, FinishReason.STOP))
         return step.stopped
+
+    def _tell_commit(self, index: int, step: TextStep) -> None:
+        if self._plan.params.trace:
+            trace = CommitTrace.of(step, self._statistics[index].cost.cycles)
+            self._queue.put_nowait(Delta(index, step.text, trace))
+        else:
+            self._say(index, step.text)
 
     def _say(self, index: int, text: str) -> None:
         if text:

@@ -32,6 +32,7 @@ from prove_core.types import (
     Reading,
     Role,
     Step,
+    TokenIds,
     Verify,
 )
 
@@ -80,6 +81,11 @@ def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Propos
     return proposal
 
 
+def _decided(block: TokenIds, accepted: int, *own: int) -> Step:
+    """The verdict on a block: `accepted` of it, then the verifying pass's own token, if it gives one."""
+    return Step((*block[:accepted], *own), len(block), accepted, rejected=block[accepted:])
+
+
 def ar(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
     """The proposer's own next token, greedy or drawn."""
     yield from _propose(1)
@@ -91,7 +97,7 @@ def mars(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) 
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = proposal.tokens[1:]
     accepted = confident_length(proposal.confidences[1:], params.tau)
-    yield Step(block[:accepted], len(block), accepted)
+    yield _decided(block, accepted)
     return None
 
 
@@ -104,7 +110,7 @@ def prove(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner)
     reading = cast(Reading, (yield Request(Role.VERIFIER, Verify(block))))
     seen = evidence(block, proposal.confidences[1 : 1 + len(block)], reading)
     accepted = gated_length(params, seen)
-    yield Step(block[:accepted], len(block), accepted)
+    yield _decided(block, accepted)
     return None
 
 
@@ -129,7 +135,7 @@ def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None, _: Plan
     branches = plan_branches(drafts.confidences[: len(block)], drafts.outlook, rows, budget.remaining)
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches))))
     accepted = match_length(block, answer.argmax)
-    yield Step((*block[:accepted], answer.argmax[accepted]), len(block), accepted)
+    yield _decided(block, accepted, answer.argmax[accepted])
     return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
 
 
@@ -145,7 +151,7 @@ def auto(params: DecodingParams, budget: Budget, drafts: Drafts | None, planner:
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))
     accepted = match_length(block, answer.argmax)
     planner.learn(len(block), accepted)
-    yield Step((*block[:accepted], answer.argmax[accepted]), len(block), accepted)
+    yield _decided(block, accepted, answer.argmax[accepted])
     return Drafts(answer.drafts, answer.confidences, drafts.outlook)
 
 
@@ -163,7 +169,7 @@ def speculative(params: DecodingParams, budget: Budget, _: Drafts | None, __: Pl
 def _verify_greedily(block: tuple[int, ...]) -> Generator[Request | Step, Answer | None, None]:
     reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block))))
     accepted = match_length(block, reading.argmax)
-    yield Step((*block[:accepted], reading.argmax[accepted]), len(block), accepted)
+    yield _decided(block, accepted, reading.argmax[accepted])
 
 
 CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Drafts | None, Planner], Cycle]] = {
@@ -184,7 +190,7 @@ def decode(
 ) -> Generator[Request | Step, Answer | None, FinishReason]:
     """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole.
 
-    The first step of a cycle carries it in its cost.
+    The first step of a cycle carries it in its cost. Rejected candidates are told only if `params.trace`.
     """
     budget = Budget(limits)
     drafts: Drafts | None = None
@@ -196,7 +202,8 @@ def decode(
             if isinstance(item, Request):
                 answer = yield item
                 continue
-            step, reason = budget.take(replace(item, cost=begun))
+            rejected = item.rejected if params.trace else ()
+            step, reason = budget.take(replace(item, cost=begun, rejected=rejected))
             yield step
             if reason is not None:
                 return reason

@@ -1,7 +1,5 @@
 """Where a completion ends: stop ids and the token budget, applied inside a commit."""
 
-from dataclasses import replace
-
 from prove_core.types import FinishReason, Limits, Step, TokenIds
 
 
@@ -33,7 +31,7 @@ class Budget:
                 reason = FinishReason.LENGTH
                 break
         self.generated += kept
-        return replace(step, tokens=step.tokens[:kept], accepted=min(step.accepted, kept)), reason
+        return step.cut(kept), reason
 
     def through_stop(self, block: TokenIds) -> TokenIds:
         """`block` up to its first stop id, that included: nothing after it can be committed."""

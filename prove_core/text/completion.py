@@ -12,11 +12,21 @@ from prove_core.types import Step
 
 @dataclass(frozen=True, slots=True)
 class TextStep:
-    """A step as the user gets it. `step.tokens` ends with the token that completed a stop string, if one did."""
+    """A step as the user gets it. `step.tokens` ends with the token that completed a stop string, if one did.
 
-    text: str
+    `pieces`: the text that became certain with each of the tokens. `rejected`: what each rejected candidate would have
+    added.
+    """
+
+    pieces: tuple[str, ...]
     step: Step
     stopped: bool
+    rejected: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text that the step adds."""
+        return "".join(self.pieces)
 
 
 class CompletionText:
@@ -37,15 +47,22 @@ class CompletionText:
     def feed(self, step: Step) -> TextStep:
         """The text that a step adds. A stop string cuts the step after the token that completes it."""
         pieces: list[str] = []
+        rejected = self._rejected(step) if step.rejected else ()
         for index, token in enumerate(step.tokens, start=1):
             self.tokens += 1
             text = self._detokenizer.push(token)
             safe, stopped = self._stop.push(text, armed=self.tokens >= self._min_tokens)
             pieces.append(safe)
             if stopped:
-                cut = replace(step, tokens=step.tokens[:index], accepted=min(step.accepted, index))
-                return TextStep("".join(pieces), cut, stopped=True)
-        return TextStep("".join(pieces), step, stopped=False)
+                return TextStep(tuple(pieces), replace(step.cut(index), rejected=()), stopped=True)
+        return TextStep(tuple(pieces), step, stopped=False, rejected=rejected)
+
+    def _rejected(self, step: Step) -> tuple[str, ...]:
+        """Text of the rejected candidates, in the place that they would have had."""
+        detokenizer = self._detokenizer.fork()
+        for token in step.tokens[: step.accepted]:
+            detokenizer.push(token)
+        return tuple(detokenizer.push(token) for token in step.rejected)
 
     def finish(self) -> str:
         """Text that was held back as the possible beginning of a stop string."""

@@ -1,5 +1,7 @@
 """Token ids to text, one token at a time."""
 
+from copy import copy
+
 from transformers import PreTrainedTokenizerBase
 
 REPLACEMENT = "\ufffd"  # what decoders put in the place of bytes that are not (yet) a character
@@ -38,6 +40,12 @@ class Detokenizer:
         else:
             self._sent = max(self._sent, len(certain))
         return delta
+
+    def fork(self) -> "Detokenizer":
+        """Another one of the same tokens so far, for tokens that this one is not to see."""
+        other = copy(self)
+        other._window = list(self._window)
+        return other
 
     def _forget(self, tokens: int) -> None:
         del self._window[:tokens]

@@ -37,6 +37,7 @@ class DecodingOptions(Strict):
     block_size: int | None = Field(None, ge=1, le=64, description="Tokens proposed per cycle.")
     draft_length: int | None = Field(None, ge=1, le=32, description="Mode speculative: tokens drafted per cycle.")
     fused_rows: int | None = Field(None, ge=1, le=128, description="Mode fused: rows of a pass, placeholders included.")
+    trace: bool | None = Field(None, description="With stream: each chunk tells of its commit, in choices[].decoding.")
 
     def resolve(self, defaults: DecodingParams) -> DecodingParams:
         """These options over the server's defaults. Raises `RequestError` for a gate that the server has no fit of."""
@@ -96,6 +97,8 @@ class ChatCompletionRequest(SamplingOptions):
             raise invalid(f"must not exceed max_tokens ({self.completion_limit})", "min_tokens")
         if self.stream_options is not None and not self.stream:
             raise invalid("is only allowed when stream is true", "stream_options")
+        if self.decoding is not None and self.decoding.trace and not self.stream:
+            raise invalid("is only allowed when stream is true", "decoding.trace")
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid("is only allowed when logprobs is true", "top_logprobs")
         return self

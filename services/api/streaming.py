@@ -9,16 +9,18 @@ from pydantic_core import to_json
 from prove_core.types import FinishReason
 from services.api.errors import to_api_error
 from services.api.replies import ChatCompletion, Choice, Head, Metrics, ReplyMessage, Usage
+from services.api.trace import CommitTrace
 
 DONE = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text that choice `index` gained."""
+    """Text that choice `index` gained, and how, where that was asked for."""
 
     index: int
     text: str
+    trace: CommitTrace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,10 @@ class _Frames:
     def of(self, event: Event) -> list[bytes]:
         """The frames that tell of an event."""
         match event:
-            case Delta(index, text):
-                return [*self._introduction(index), self._chunk(index, {"content": text})] if text else []
+            case Delta(index, text, trace):
+                if not text and trace is None:
+                    return []
+                return [*self._introduction(index), self._chunk(index, {"content": text}, trace=trace)]
             case Ended(index, reason):
                 return [*self._introduction(index), self._chunk(index, {}, reason)]
             case Summary(usage, metrics):
@@ -145,8 +149,12 @@ class _Frames:
         self._introduced.add(index)
         return [self._chunk(index, {"role": "assistant", "content": ""})]
 
-    def _chunk(self, index: int, delta: dict[str, str], reason: FinishReason | None = None) -> bytes:
+    def _chunk(
+        self, index: int, delta: dict[str, str], reason: FinishReason | None = None, trace: CommitTrace | None = None
+    ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
+        if trace is not None:
+            choice["decoding"] = trace
         usage = {"usage": None} if self._include_usage else {}
         return _frame({**self._head, "choices": [choice], **usage})
 

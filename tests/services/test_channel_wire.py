@@ -62,6 +62,7 @@ MESSAGES: list[Message] = [
     CallResult(Drafted((1, 2)), 2, 0.5, 0.25),
     CallResult(Fused((1, 2, 3), (4,), (0.5,)), 1, 0.5, 0.25),
     Step((1, 2, 3), 4, 2, Cost(1, 2, 3, 0.5)),
+    Step((1, 2, 3), 4, 2, rejected=(9, 8)),
     Finished(FinishReason.STOP, Cost(1, 2, 0, 0.5)),
     failure(errors.RequestError("no", "max_tokens")),
 ]

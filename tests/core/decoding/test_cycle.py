@@ -1,7 +1,7 @@
 """Commit boundaries, in every mode, with scripted models of a target and of a proposer that guesses."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -160,6 +160,39 @@ def test_a_rejection_at_each_place_leaves_the_correction_there(block: int) -> No
         assert done.tokens == target[:64]
         first = next(step for step in done.steps if step.drafted)
         assert (first.drafted, first.accepted, len(first.tokens)) == (block - 1, rejected - 1, rejected)
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@given(wrong=st.sets(st.integers(0, 39)), stop_at=st.none() | st.integers(0, 39), cap=st.integers(1, 40))
+def test_a_trace_tells_what_was_rejected_and_changes_nothing_else(
+    mode: Mode, wrong: set[int], stop_at: int | None, cap: int
+) -> None:
+    target = list(range(100, 240))
+    if stop_at is not None:
+        target[stop_at] = STOP
+    params = DecodingParams(mode, tau=0.6, theta=0.1, block_size=6, draft_length=5)
+    limits = Limits(cap, frozenset({STOP}))
+    plain, traced = (
+        run(Script(target, lambda i: 77 if i in wrong else target[i]), replace(params, trace=trace), limits)
+        for trace in (False, True)
+    )
+    assert [replace(step, rejected=()) for step in traced.steps] == plain.steps
+    assert not any(step.rejected for step in plain.steps)
+    for step in traced.steps[:-1]:
+        assert len(step.rejected) == step.drafted - step.accepted
+    last = traced.steps[-1]
+    assert len(last.rejected) in (0, last.drafted - last.accepted)
+    if traced.reason is FinishReason.STOP:
+        assert not last.rejected
+
+
+def test_what_was_rejected_stood_where_the_accepted_tokens_end() -> None:
+    target = list(range(100, 200))
+    guesses = [77 + i if i in (3, 5) else target[i] for i in range(100)]
+    for mode in (Mode.LOSSLESS, Mode.PROVE):
+        params = DecodingParams(mode, block_size=8, theta=0.1, trace=True)
+        steps = run(Script(target, guesses.__getitem__), params, Limits(64)).steps
+        assert next(step.rejected for step in steps if step.drafted) == (80, 104, 82, 106, 107)
 
 
 def test_prove_takes_both_scalars_and_mars_only_confidence() -> None:

@@ -1,5 +1,7 @@
 """What the user gets must not depend on how tokens were grouped into commits."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +42,44 @@ def test_grouping_changes_nothing(text: str, stops: list[str], sizes: list[int],
     assert rest == [tokens, stopped]
     if not stopped:
         assert "".join(alone) == text
+
+
+@given(
+    text=st.text("abc 😀é", max_size=40),
+    guesses=st.lists(st.text("abc 😀é", max_size=6), min_size=1, max_size=4),
+    stops=st.lists(st.text("abc 😀é", min_size=1, max_size=4), max_size=2),
+    size=st.integers(1, 7),
+    data=st.data(),
+)
+def test_pieces_are_the_text_and_rejected_candidates_leave_no_trace_in_it(
+    text: str, guesses: list[str], stops: list[str], size: int, data: st.DataObject
+) -> None:
+    ids = encode(BYTE_LEVEL, text)
+    plain, traced = CompletionText(BYTE_LEVEL, stops), CompletionText(BYTE_LEVEL, stops)
+    for start in range(0, len(ids), size):
+        tokens = tuple(ids[start : start + size])
+        accepted = data.draw(st.integers(0, len(tokens)))
+        rejected = tuple(encode(BYTE_LEVEL, data.draw(st.sampled_from(guesses))))
+        step = Step(tokens, accepted + len(rejected), accepted)
+        without, fed = plain.feed(step), traced.feed(replace(step, rejected=rejected))
+        assert (fed.text, fed.pieces, fed.stopped) == (without.text, without.pieces, without.stopped)
+        assert len(fed.pieces) == len(fed.step.tokens)
+        assert len(fed.rejected) == (0 if fed.stopped else len(rejected))
+        if fed.stopped:
+            assert not fed.step.rejected
+            return
+    assert traced.finish() == plain.finish()
+
+
+def test_a_rejected_candidate_reads_as_it_would_have_in_its_place() -> None:
+    """Its space, and the bytes of a character that an accepted token began."""
+    completion = CompletionText(SENTENCEPIECE)
+    the, *end = encode(SENTENCEPIECE, "the end")
+    fed = completion.feed(Step((the,), 3, 1, rejected=tuple(end)))
+    assert (fed.text, fed.rejected) == ("the", (" ", "end"))
+    first, *rest = encode(BYTE_LEVEL, "😀")
+    fed = CompletionText(BYTE_LEVEL).feed(Step((first, *encode(BYTE_LEVEL, "a")), 4, 1, rejected=tuple(rest)))
+    assert fed.rejected == ("", "", "😀")
 
 
 @pytest.mark.parametrize("block", [1, 4, 16])

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.services.api.streams import joined, payloads
 from tests.services.toy_engine import run_in_loop
 from tests.services.toy_server import CONTEXT, ToyServer, body, toy_server
 
@@ -18,17 +19,6 @@ def _text(reply: httpx.Response) -> str:
     assert reply.status_code == 200, reply.text
     content: str = reply.json()["choices"][0]["message"]["content"]
     return content
-
-
-def _chunks(text: str) -> list[dict[str, Any]]:
-    lines = [line for line in text.split("\n\n") if line]
-    assert lines[-1] == "data: [DONE]"
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
-
-
-def _joined(chunks: list[dict[str, Any]], index: int = 0) -> str:
-    choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
-    return "".join(choice["delta"].get("content", "") for choice in choices)
 
 
 def _error(reply: httpx.Response, status: int) -> dict[str, Any]:
@@ -45,7 +35,7 @@ def test_every_exact_mode_says_the_same_streamed_or_not(ignore_eos: bool) -> Non
             whole = [await server.ask(decoding={"mode": mode}, **fields) for mode in MODES]
             streamed = [await server.ask(decoding={"mode": mode}, stream=True, **fields) for mode in MODES]
             assert len({_text(reply) for reply in whole}) == 1
-            assert {_joined(_chunks(reply.text)) for reply in streamed} == {_text(whole[0])}
+            assert {joined(payloads(reply.text)) for reply in streamed} == {_text(whole[0])}
             assert len({json.dumps(reply.json()["usage"]) for reply in whole}) == 1
             for mode, reply in zip(MODES, whole, strict=True):
                 report = reply.json()["metrics"]["speculative_decoding"]
@@ -63,7 +53,7 @@ def test_a_stream_has_the_shape_of_openais() -> None:
             options = {"include_usage": True}
             reply = await server.ask(stream=True, stream_options=options, **fields)
             assert reply.headers["content-type"].startswith("text/event-stream")
-            chunks = _chunks(reply.text)
+            chunks = payloads(reply.text)
             assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
             roles = [choice["delta"].get("role") for chunk in chunks for choice in chunk["choices"]]
             assert roles == ["assistant"] + [None] * (len(roles) - 1)
@@ -80,12 +70,12 @@ def test_three_choices_are_equal_and_each_ends() -> None:
     async def run() -> None:
         async with toy_server() as server:
             reply = await server.ask(stream=True, n=3, max_tokens=40, decoding={"mode": "prove"})
-            chunks = _chunks(reply.text)
-            assert len({_joined(chunks, index) for index in range(3)}) == 1
+            chunks = payloads(reply.text)
+            assert len({joined(chunks, index) for index in range(3)}) == 1
             ends = [choice["index"] for chunk in chunks for choice in chunk["choices"] if choice["finish_reason"]]
             assert sorted(ends) == [0, 1, 2]
             single = await server.ask(max_tokens=40)
-            assert _joined(chunks, 2) == _text(single)
+            assert joined(chunks, 2) == _text(single)
             assert await server.idle()
 
     run_in_loop(run())
@@ -199,7 +189,7 @@ def test_the_deadline_ends_a_request_as_an_error() -> None:
     async def run() -> None:
         async with toy_server(limits={"request_timeout_s": 0.2}) as server:
             assert _error(await server.ask(**LONG), 504)["code"] == "timeout"
-            chunks = _chunks((await server.ask(stream=True, **LONG)).text)
+            chunks = payloads((await server.ask(stream=True, **LONG)).text)
             assert chunks[-1]["error"]["code"] == "timeout"
             assert not any(choice["finish_reason"] for chunk in chunks[:-1] for choice in chunk["choices"])
             assert await server.idle()
@@ -243,8 +233,8 @@ def test_a_replica_lost_in_mid_stream_changes_no_character(mode: str) -> None:
                 await asyncio.sleep(0.05)
                 for connection in list(replica.server.connections):
                     connection.close()
-            chunks = _chunks((await stream).text)
-            assert _joined(chunks) == _text(expected)
+            chunks = payloads((await stream).text)
+            assert joined(chunks) == _text(expected)
             assert await server.idle()
 
     run_in_loop(run())

@@ -54,6 +54,8 @@ def refusal(**fields: Any) -> dict[str, str | None]:
         {"min_tokens": 3, "max_tokens": 3, "ignore_eos": True, "stop_token_ids": [0, 7]},
         {"decoding": {}},
         {"decoding": {"mode": "auto"}},
+        {"decoding": {"trace": False}},
+        {"decoding": {"trace": True}, "stream": True},
         {"decoding": {"theta": 0, "tau": 1, "block_size": 64, "draft_length": 32, "fused_rows": 128}},
     ],
 )
@@ -133,6 +135,9 @@ def test_accepted(fields: dict[str, Any]) -> None:
         ({"decoding": {"tau": "0.5"}}, "decoding.tau"),
         ({"decoding": {"block_size": 0}}, "decoding.block_size"),
         ({"decoding": {"block_size": 65}}, "decoding.block_size"),
+        ({"decoding": {"trace": True}}, "decoding.trace"),
+        ({"decoding": {"trace": True}, "stream": False}, "decoding.trace"),
+        ({"decoding": {"trace": 1}, "stream": True}, "decoding.trace"),
         ({"decoding": {"draft_length": 33}}, "decoding.draft_length"),
     ],
 )
