@@ -9,6 +9,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import LoggingConfig
 
 from prove_core.types import Role
+from services.observability import Observed
 from services.replica import EngineReplica
 from services.router import Router
 from services.settings import Deployment, ModelSettings, Settings, load_settings, parse_settings
@@ -28,16 +29,17 @@ def build(args: dict[str, Any]) -> Application:
 
 def application(settings: Settings) -> Application:
     """The three deployments, bound together."""
-    proposer = model_deployment(Role.PROPOSER, settings.proposer)
-    verifier = None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier)
+    observed = settings.observed
+    proposer = model_deployment(Role.PROPOSER, settings.proposer, observed)
+    verifier = None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier, observed)
     ingress = serve.deployment(serve.ingress()(Router)).options(name="Router", **_options(settings.router))
     return ingress.bind(settings.model_dump(mode="json", exclude_unset=True), proposer, verifier)
 
 
-def model_deployment(role: Role, settings: ModelSettings) -> Application:
+def model_deployment(role: Role, settings: ModelSettings, observed: Observed) -> Application:
     """The replicas of one role."""
     deployment = serve.deployment(EngineReplica).options(name=role.value.capitalize(), **_options(settings))
-    return deployment.bind(role.value, settings.engine.model_dump(mode="json"))
+    return deployment.bind(role.value, settings.engine.model_dump(mode="json"), observed.model_dump(mode="json"))
 
 
 def _options(settings: Deployment) -> dict[str, Any]:

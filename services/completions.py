@@ -17,6 +17,7 @@ from services.api.replies import Head
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events
 from services.channel.client import ChannelPool
+from services.metrics.router import RouterMetrics
 from services.run import Plan, RequestRun
 from services.sessions import Lessor
 from services.settings import Settings
@@ -35,14 +36,18 @@ class RoleAccess:
 class ChatService:
     """Everything that the Router does between HTTP and the replicas. Knows neither Ray nor the web framework."""
 
-    def __init__(self, settings: Settings, info: CheckpointInfo, roles: Mapping[Role, RoleAccess]) -> None:
+    def __init__(
+        self, settings: Settings, info: CheckpointInfo, roles: Mapping[Role, RoleAccess], metrics: RouterMetrics
+    ) -> None:
         self.settings = settings
+        self.metrics = metrics
         self._info = info
         self._roles = roles
         self._renderer = PromptRenderer(info.tokenizer)
         self._channels = ChannelPool()
         self._defaults = settings.params()
         self.running = 0
+        metrics.running.set_function(lambda: self.running)
 
     async def plan(self, request: ChatCompletionRequest) -> Plan:
         """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""

@@ -15,6 +15,10 @@ from prove_core.openmp import wait_briefly
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
 from services.lease import Facts, Grant
+from services.metrics.engine import EngineMetrics
+from services.metrics.exporter import published, replica_registry
+from services.metrics.metric import Part
+from services.observability import Observed
 
 SWITCH_INTERVAL_S = 2e-4
 
@@ -22,7 +26,9 @@ SWITCH_INTERVAL_S = 2e-4
 class EngineReplica:
     """Hosts an engine. Serve handles carry leases and health checks; cycles travel over the channel."""
 
-    async def __init__(self, role: str, config: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+    async def __init__(  # type: ignore[misc]  # Serve awaits it
+        self, role: str, config: dict[str, Any], observed: dict[str, Any]
+    ) -> None:
         # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
@@ -30,6 +36,14 @@ class EngineReplica:
         self._server = ChannelServer(self._engine)
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
+        self._metrics = await self._export(Part(role), Observed.model_validate(observed))
+
+    async def _export(self, role: Part, observed: Observed) -> dict[str, int]:
+        if not observed.metrics.enabled:
+            return {}
+        registry = replica_registry(role, observed.model)
+        EngineMetrics(registry, self._engine.stats)
+        return await published(registry)
 
     async def lease(self, session: str) -> AsyncGenerator[Grant, None]:
         """Yield this replica's address, then hold the session until the caller cancels."""
@@ -54,7 +68,7 @@ class EngineReplica:
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Published with this replica in Serve's view of the deployment. Never the token."""
-        return {"pid": os.getpid(), "host": self._endpoint.host, "port": self._endpoint.port}
+        return {"pid": os.getpid(), "host": self._endpoint.host, "port": self._endpoint.port, **self._metrics}
 
 
 def _build(role: str, data: dict[str, Any]) -> Engine:

@@ -1,15 +1,23 @@
 """The ingress deployment: gathers what it must know of checkpoint and replicas, then serves the REST API."""
 
 import asyncio
+import os
 from typing import Any
 
+import ray
 from fastapi import FastAPI
+from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from prove_core.types import Role
 from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
 from services.lease import ServeLessor
+from services.members import Members
+from services.metrics.exporter import published, replica_registry
+from services.metrics.metric import Part
+from services.metrics.router import RouterMetrics
+from services.metrics.targets import Target, targets
 from services.preflight import read_checkpoints
 from services.settings import Settings
 
@@ -21,13 +29,24 @@ class Router:
         self, settings: dict[str, Any], proposer: DeploymentHandle, verifier: DeploymentHandle | None = None
     ) -> None:
         checked = Settings.model_validate(settings)
+        registry = replica_registry(Part.ROUTER, checked.served_name)
+        metrics = RouterMetrics(registry)
         info = await asyncio.to_thread(read_checkpoints, checked)
         handles = {Role.PROPOSER: proposer} | ({} if verifier is None else {Role.VERIFIER: verifier})
         roles = {role: await _access(handle) for role, handle in handles.items()}
-        self._service = ChatService(checked, info, roles)
+        self._service = ChatService(checked, info, roles, metrics)
+        self._members = Members(serve.get_replica_context().app_name)
+        self._metrics = await published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self._service)
+        return create_app(self._service, self._targets if self._metrics else None)
+
+    async def _targets(self) -> list[Target]:
+        return targets(await self._members.replicas(), self._service.settings.served_name)
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """Published with this replica in Serve's view of the deployment."""
+        return {"pid": os.getpid(), "host": ray.util.get_node_ip_address(), **self._metrics}
 
     async def running(self) -> int:
         """Requests in progress here."""

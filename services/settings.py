@@ -11,6 +11,7 @@ from prove_core.decoding.gate_file import FILE, read_gate, weights_from
 from prove_core.errors import DataError
 from prove_core.model.builtin import BUILTINS
 from prove_core.types import DecodingParams, Gate, GateWeights, Mode
+from services.observability import MetricsSettings, Observed
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
@@ -137,6 +138,7 @@ class Settings(Frozen):
     )
     decoding: Decoding = Decoding()
     limits: RequestLimits = RequestLimits()
+    metrics: MetricsSettings = MetricsSettings()
 
     @model_validator(mode="after")
     def _default_mode_is_served(self) -> Self:
@@ -171,6 +173,11 @@ class Settings(Frozen):
     def served_name(self) -> str:
         """The model's name in the API."""
         return self.model or self.proposer.engine.model.checkpoint
+
+    @property
+    def observed(self) -> Observed:
+        """What every replica must know to tell about itself."""
+        return Observed(model=self.served_name, metrics=self.metrics)
 
 
 def load_settings(path: Path) -> Settings:

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from services.api import errors
 from services.api.body import read_json_body
+from services.api.discovery import Targets, discovery_routes
 from services.api.replies import ModelCard, ModelList
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import collect, started, stream
@@ -22,8 +23,8 @@ READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it but logs and metrics
 
 
-def create_app(service: ChatService) -> FastAPI:
-    """The API over `service`."""
+def create_app(service: ChatService, targets: Targets | None = None) -> FastAPI:
+    """The API over `service`; `targets` lists where metrics are, if anywhere."""
     app = FastAPI(title="ProVe", openapi_url=None, docs_url=None, redoc_url=None)
     errors.install(app)
     card = ModelCard(id=service.settings.served_name, created=int(time.time()))
@@ -48,6 +49,8 @@ def create_app(service: ChatService) -> FastAPI:
         reply = await unless_disconnected(request, _chat(service, ChatCompletionRequest.parse(body)))
         return reply if reply is not None else Response(status_code=CLIENT_CLOSED_REQUEST)
 
+    if targets is not None:
+        app.include_router(discovery_routes(targets))
     return app
 
 

@@ -15,6 +15,7 @@ from services.app import model_deployment
 from services.channel.client import ChannelPool
 from services.driver import CycleTiming, complete
 from services.lease import ServeLessor
+from services.observability import MetricsSettings, Observed
 from services.sessions import ReplicaSession
 from services.settings import ModelSettings
 
@@ -61,7 +62,8 @@ def two_replicas(
 ) -> list[float]:
     """Deploy both roles and the probe, run one completion, take them down again. Needs a running Ray Serve."""
     roles = ((Role.PROPOSER, proposer), (Role.VERIFIER, verifier))
-    bound: list[Any] = [model_deployment(role, ModelSettings(engine=engine)) for role, engine in roles]
+    observed = Observed(model="overhead", metrics=MetricsSettings())
+    bound: list[Any] = [model_deployment(role, ModelSettings(engine=engine), observed) for role, engine in roles]
     probe = serve.deployment(CycleProbe).options(ray_actor_options={"num_cpus": 0})
     handle = serve.run(probe.bind(*bound), name=APP_NAME, route_prefix=None)
     try:

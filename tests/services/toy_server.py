@@ -13,6 +13,9 @@ from prove_core.model.info import CheckpointInfo
 from prove_core.types import Role
 from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
+from services.metrics.metric import Part
+from services.metrics.registry import Identity, Registry
+from services.metrics.router import RouterMetrics
 from services.settings import Settings, parse_settings
 from tests.core.text.vocabularies import byte_level
 from tests.services.toy_engine import Replica, ToyLessor, replicas
@@ -60,7 +63,8 @@ async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -
     roles = {Role.PROPOSER: RoleAccess(ToyLessor([p]), p.engine.capacity)}
     if verifier:
         roles[Role.VERIFIER] = RoleAccess(ToyLessor([v]), v.engine.capacity)
-    service = ChatService(settings, info, roles)
+    registry = Registry(Identity(Part.ROUTER, "toy", settings.served_name))
+    service = ChatService(settings, info, roles, RouterMetrics(registry))
     config = uvicorn.Config(create_app(service), port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())

@@ -1,0 +1,60 @@
+"""From declarations to what a scrape reads, and where Prometheus finds it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from prometheus_client import start_http_server
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.metrics.catalogue import PASS_SECONDS, RECOVERIES
+from services.metrics.exporter import Exporter
+from services.metrics.metric import Part
+from services.metrics.registry import Identity, Registry
+from services.metrics.targets import targets
+
+
+@dataclass(frozen=True, slots=True)
+class _Id:
+    unique_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Replica:
+    replica_id: _Id
+    replica_metadata: dict[str, Any]
+
+
+def test_a_scrape_has_every_sample_with_the_replicas_labels() -> None:
+    registry = Registry(Identity(Part.VERIFIER, "abc", 'a "quoted" name'))
+    registry.counter(RECOVERIES).labels("verifier", "died").inc(3)
+    registry.histogram(PASS_SECONDS).observe(0.004)
+    exporter = Exporter(*start_http_server(0, "127.0.0.1", registry.collector))
+    try:
+        text = httpx.get(f"http://127.0.0.1:{exporter.port}/metrics").text
+    finally:
+        exporter.stop()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    (lost,) = families["prove:session_recoveries"].samples
+    identity = {"role": "verifier", "replica": "abc", "model": 'a "quoted" name'}
+    assert lost.labels == {**identity, "target_role": "verifier", "reason": "died"}
+    assert lost.value == 3
+    passes = families["prove:pass_seconds"].samples
+    assert {sample.name for sample in passes} == set(PASS_SECONDS.samples)
+    assert all(identity.items() <= sample.labels.items() for sample in passes)
+
+
+def test_targets_are_all_replicas_that_export() -> None:
+    replicas = {
+        "Verifier": [
+            _Replica(_Id("v1"), {"host": "10.0.0.7", "port": 1, "metrics_port": 9001}),
+            _Replica(_Id("v2"), {"host": "fd00::7", "port": 2, "metrics_port": 9002}),
+            _Replica(_Id("v3"), {"host": "10.0.0.8", "port": 3}),
+        ],
+        "Router": [_Replica(_Id("r1"), {"host": "10.0.0.9", "metrics_port": 9003})],
+    }
+    assert targets(replicas, "m") == [
+        {"targets": ["10.0.0.9:9003"], "labels": {"role": "router", "replica": "r1", "model": "m"}},
+        {"targets": ["10.0.0.7:9001"], "labels": {"role": "verifier", "replica": "v1", "model": "m"}},
+        {"targets": ["[fd00::7]:9002"], "labels": {"role": "verifier", "replica": "v2", "model": "m"}},
+    ]
