@@ -5,13 +5,13 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
-from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import LoggingConfig
 
 from prove_core.types import Role
 from services.observability import Observed
 from services.replica import EngineReplica
 from services.router import Router
+from services.scaling.deploy import autoscaling_config
 from services.settings import Deployment, ModelSettings, Settings, load_settings, parse_settings
 
 APP_NAME = "prove"
@@ -58,17 +58,4 @@ def _options(settings: Deployment) -> dict[str, Any]:
         options["placement_group_strategy"] = resources.placement_group_strategy
     if settings.autoscaling is None:
         return options | {"num_replicas": settings.replicas}
-    return options | {"autoscaling_config": _autoscaling(settings)}
-
-
-def _autoscaling(settings: Deployment) -> AutoscalingConfig:
-    scaling = settings.autoscaling
-    assert scaling is not None
-    return AutoscalingConfig(
-        min_replicas=scaling.min,
-        max_replicas=scaling.max,
-        target_ongoing_requests=scaling.target_ongoing_requests,
-        upscale_delay_s=scaling.upscale_delay_s,
-        downscale_delay_s=scaling.downscale_delay_s,
-        metrics_interval_s=1.0,
-    )
+    return options | {"autoscaling_config": autoscaling_config(settings.autoscaling)}

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -19,6 +20,7 @@ from services.metrics.engine import EngineMetrics
 from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
 from services.observability import Observed
+from services.scaling.meter import Meter
 
 SWITCH_INTERVAL_S = 2e-4
 
@@ -34,6 +36,7 @@ class EngineReplica:
         # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
         self._engine = await asyncio.to_thread(_build, role, config)
         self._server = ChannelServer(self._engine)
+        self._meter = Meter(time.monotonic())
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
         self._metrics = await self._export(Part(role), Observed.model_validate(observed))
@@ -60,6 +63,10 @@ class EngineReplica:
     async def stats(self) -> EngineStats:
         """The engine's counters and gauges."""
         return self._engine.stats()
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """For the autoscaling policy of this role; Serve asks every second or so."""
+        return self._meter.read(self._engine.stats(), time.monotonic())
 
     async def check_health(self) -> None:
         """Raise when the engine thread has ended, so that Serve replaces this replica."""

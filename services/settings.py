@@ -12,6 +12,7 @@ from prove_core.errors import DataError
 from prove_core.model.builtin import BUILTINS
 from prove_core.types import DecodingParams, Gate, GateWeights, Mode
 from services.observability import MetricsSettings, Observed
+from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
@@ -19,22 +20,6 @@ __all__ = ["Settings", "SettingsError", "load_settings"]
 MAX_PORT = 65535
 CHECKPOINTS = {"proposer": "default-proposer", "verifier": "default-verifier"}  # of a role that names none
 CHECKPOINT_PATH = ("engine", "model", "checkpoint")
-
-
-class Autoscaling(Frozen):
-    """How many replicas, by how many requests are in flight per replica."""
-
-    min: int = Field(default=1, ge=0)
-    max: int = Field(default=2, ge=1)
-    target_ongoing_requests: float = Field(default=16.0, gt=0)
-    upscale_delay_s: float = Field(default=5.0, ge=0)
-    downscale_delay_s: float = Field(default=60.0, ge=0)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.min > self.max:
-            raise ValueError(f"min ({self.min}) must not exceed max ({self.max})")
-        return self
 
 
 class Resources(Frozen):
@@ -73,12 +58,25 @@ class RouterSettings(Deployment):
 
     resources: Resources = Resources(num_cpus=0.0)
     max_ongoing_requests: int = Field(default=1024, ge=1)
+    autoscaling: RouterAutoscaling | None = None
 
 
 class ModelSettings(Deployment):
     """A role with a model: the proposer or the verifier."""
 
     engine: EngineConfig
+
+
+class ProposerSettings(ModelSettings):
+    """The role that proposes blocks."""
+
+    autoscaling: ProposerAutoscaling | None = None
+
+
+class VerifierSettings(ModelSettings):
+    """The role that reads them."""
+
+    autoscaling: VerifierAutoscaling | None = None
 
 
 def _gate_weights(value: object) -> object:
@@ -131,9 +129,9 @@ class Settings(Frozen):
         default=None, min_length=1, description="Served name; default: the proposer's checkpoint."
     )
     router: RouterSettings = RouterSettings()
-    proposer: ModelSettings = ModelSettings(engine=_engine(CHECKPOINTS["proposer"]))
-    verifier: ModelSettings | None = Field(
-        default=ModelSettings(engine=_engine(CHECKPOINTS["verifier"])),
+    proposer: ProposerSettings = ProposerSettings(engine=_engine(CHECKPOINTS["proposer"]))
+    verifier: VerifierSettings | None = Field(
+        default=VerifierSettings(engine=_engine(CHECKPOINTS["verifier"])),
         description="null: no second model; modes `prove` and `speculative` are refused.",
     )
     decoding: Decoding = Decoding()

@@ -13,6 +13,7 @@ from prove_core.decoding.controller import Controller
 from prove_core.decoding.cycle import TWO_MODEL_MODES
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
+from prove_core.engine.recent import Recent
 from prove_core.engine.scheduler import Planned, Scheduler
 from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError, StaleCommit
 from prove_core.kv.pool import PagePool
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+RECENT_S = 5.0  # calls that were answered before that say nothing about today's queue
+
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
@@ -31,6 +34,7 @@ class EngineStats:
 
     Mode `auto`, counted per completion and pass: `auto_ar` of them plain AR, `auto_proposing` with drafts or
     placeholders, `auto_rows` rows planned for both.
+    `queued_rows`: still to run for the calls that wait; `queue_wait_p90`: of the calls answered lately, in seconds.
     """
 
     sessions: int = 0
@@ -46,6 +50,8 @@ class EngineStats:
     auto_ar: int = 0
     auto_proposing: int = 0
     auto_rows: int = 0
+    queued_rows: int = 0
+    queue_wait_p90: float = 0.0
 
     @property
     def auto_mean_rows(self) -> float:
@@ -96,6 +102,7 @@ class Engine:
         self._controller = Controller(max_rows=self._scheduler.widest) if controller is None else controller
         self._inbox = _Inbox()
         self._counters = _Counters()
+        self._waits = Recent(RECENT_S)
         self._stopping = False
         self._completions: set[str] = set()  # sessions that a completion of ours drives
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -153,6 +160,8 @@ class Engine:
             auto_ar=self._controller.choices.ar,
             auto_proposing=self._controller.choices.proposing,
             auto_rows=self._controller.choices.rows,
+            queued_rows=sum(job.rows for job in self._scheduler.jobs),
+            queue_wait_p90=self._waits.quantile(0.9),
         )
 
     def _loop(self) -> None:
@@ -202,7 +211,9 @@ class Engine:
             answer = plan.job.absorb(plan.window, rows, output.seconds)
             if answer is not None:
                 self._scheduler.remove(plan.job.session)
-                self._answer(plan.job, plan.job.result(answer))
+                result = plan.job.result(answer)
+                self._waits.add(result.queue_seconds)
+                self._answer(plan.job, result)
 
     def _learn(self, windows: list[Window], seconds: float) -> None:
         """Prefill is left out: its rows have no outputs, so they cost less."""
