@@ -40,8 +40,18 @@ class CacheConfig(Frozen):
     """The paged KV pool."""
 
     page_size: int = Field(default=16, ge=1, description="Tokens per page.")
-    tokens: int = Field(default=32768, ge=1, description="Tokens the pool holds (rounded up to whole pages).")
+    tokens: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        default=32768,
+        description="Tokens the pool holds (rounded up to whole pages); `auto`: what the memory fraction leaves.",
+    )
     prefix_cache: bool = True
+
+    @property
+    def pages(self) -> int:
+        """Pages of a pool of known size."""
+        if self.tokens == "auto":
+            raise AssertionError("the size of the KV pool is not known yet")
+        return -(-self.tokens // self.page_size)
 
 
 class SchedulerConfig(Frozen):

@@ -33,6 +33,10 @@ class PoolExhausted(ProveError):
     """A sequence needs more KV pages than the whole pool has."""
 
 
+class TooLittleMemory(ProveError):
+    """The configured memory cannot hold what it must: weights, or the KV of one session of full length."""
+
+
 class SessionLost(ProveError):
     """The replica does not hold the tokens that a commit builds on; open the session again with keep=0."""
 

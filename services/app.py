@@ -39,7 +39,8 @@ def application(settings: Settings) -> Application:
 def model_deployment(role: Role, settings: ModelSettings, observed: Observed) -> Application:
     """The replicas of one role."""
     deployment = serve.deployment(EngineReplica).options(name=role.value.capitalize(), **_options(settings))
-    return deployment.bind(role.value, settings.engine.model_dump(mode="json"), observed.model_dump(mode="json"))
+    part = settings.model_dump(mode="json", exclude_unset=True)
+    return deployment.bind(role.value, part, observed.model_dump(mode="json"))
 
 
 def _options(settings: Deployment) -> dict[str, Any]:

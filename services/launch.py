@@ -13,7 +13,7 @@ from typing import Self
 
 from prove_core.model.progress import SILENT, Progress
 from services.address import LaunchError, free_port, reachable
-from services.preflight import read_checkpoints
+from services.preflight import check_pools, configured_pools, read_checkpoints
 from services.settings import Settings
 
 __all__ = ["LaunchError", "Running", "launch"]
@@ -51,7 +51,8 @@ class Running:
 def launch(settings: Settings, progress: Progress = SILENT) -> Running:
     """Start everything and return once it answers. Raises `LaunchError`, CheckpointError and the like, in one line."""
     port = free_port(settings.host, settings.port)
-    read_checkpoints(settings, progress)
+    info = read_checkpoints(settings, progress)
+    check_pools(settings, info.context_length, configured_pools(settings))
     running = Running(f"http://{reachable(settings.host)}:{port}")
     progress.stage("starting Ray")
     try:

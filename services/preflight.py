@@ -1,9 +1,16 @@
 """What can be known to be wrong before any replica starts: checkpoints that are missing or do not go together."""
 
+import logging
+from collections.abc import Mapping
+
+from prove_core.engine.memory import check_pool
 from prove_core.model.compatibility import check_compatible
 from prove_core.model.info import CheckpointInfo, read_info
 from prove_core.model.progress import SILENT, Progress
-from services.settings import Settings
+from prove_core.types import Role
+from services.settings import ModelSettings, Settings
+
+logger = logging.getLogger(__name__)
 
 
 def read_checkpoints(settings: Settings, progress: Progress = SILENT) -> CheckpointInfo:
@@ -15,3 +22,25 @@ def read_checkpoints(settings: Settings, progress: Progress = SILENT) -> Checkpo
     if settings.verifier is not None:
         check_compatible(info, read_info(settings.verifier.engine.model, progress))
     return info
+
+
+def configured_pools(settings: Settings) -> dict[Role, int]:
+    """Tokens of the KV pools whose size the configuration gives."""
+    sizes = {role: part.engine.cache.tokens for role, part in _roles(settings).items()}
+    return {role: tokens for role, tokens in sizes.items() if tokens != "auto"}
+
+
+def check_pools(settings: Settings, context: int, pools: Mapping[Role, int]) -> None:
+    """Refuse KV `pools` (tokens by role) too small for a session of `context` tokens; warn of those that will starve.
+
+    Raises TooLittleMemory.
+    """
+    for role, part in _roles(settings).items():
+        warning = check_pool(pools[role], context, part.max_ongoing_requests, role.value) if role in pools else None
+        if warning is not None:
+            logger.warning(warning)
+
+
+def _roles(settings: Settings) -> dict[Role, ModelSettings]:
+    roles = {Role.PROPOSER: settings.proposer, Role.VERIFIER: settings.verifier}
+    return {role: part for role, part in roles.items() if part is not None}

@@ -9,7 +9,6 @@ from typing import Any
 
 import ray
 
-from prove_core.config import EngineConfig
 from prove_core.engine.engine import Engine, EngineStats
 from prove_core.errors import EngineStopped
 from prove_core.openmp import wait_briefly
@@ -21,6 +20,7 @@ from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
 from services.observability import Observed
 from services.scaling.meter import Meter
+from services.settings import ModelSettings
 
 SWITCH_INTERVAL_S = 2e-4
 
@@ -29,12 +29,12 @@ class EngineReplica:
     """Hosts an engine. Serve handles carry leases and health checks; cycles travel over the channel."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, role: str, config: dict[str, Any], observed: dict[str, Any]
+        self, role: str, settings: dict[str, Any], observed: dict[str, Any]
     ) -> None:
         # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
-        self._engine = await asyncio.to_thread(_build, role, config)
+        self._engine = await asyncio.to_thread(_build, role, ModelSettings.model_validate(settings))
         self._server = ChannelServer(self._engine)
         self._meter = Meter(time.monotonic())
         host = ray.util.get_node_ip_address()
@@ -78,14 +78,15 @@ class EngineReplica:
         return {"pid": os.getpid(), "host": self._endpoint.host, "port": self._endpoint.port, **self._metrics}
 
 
-def _build(role: str, data: dict[str, Any]) -> Engine:
+def _build(role: str, settings: ModelSettings) -> Engine:
     wait_briefly()
     import torch  # noqa: PLC0415 - takes seconds: not on the event loop
 
     from prove_core.engine.build import build_engine  # noqa: PLC0415
 
-    config = EngineConfig.model_validate(data)
     # Ray sets OMP_NUM_THREADS to the actor's num_cpus, a matter of placement; a pass may use every core it can. Not
     # as `model.threads`, which would fix their number: passes find out how many of them pay.
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    return build_engine(config, name=role, plans=role == "proposer").engine
+    return build_engine(
+        settings.engine, name=role, plans=role == "proposer", memory_fraction=settings.memory_fraction
+    ).engine

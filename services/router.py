@@ -18,7 +18,7 @@ from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
 from services.metrics.router import RouterMetrics
 from services.metrics.targets import Target, targets
-from services.preflight import read_checkpoints
+from services.preflight import check_pools, read_checkpoints
 from services.settings import Settings
 
 
@@ -34,6 +34,7 @@ class Router:
         info = await asyncio.to_thread(read_checkpoints, checked)
         handles = {Role.PROPOSER: proposer} | ({} if verifier is None else {Role.VERIFIER: verifier})
         roles = {role: await _access(handle) for role, handle in handles.items()}
+        check_pools(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
         self._service = ChatService(checked, info, roles, metrics)
         self._members = Members(serve.get_replica_context().app_name)
         self._metrics = await published(registry) if checked.metrics.enabled else {}

@@ -64,6 +64,13 @@ class RouterSettings(Deployment):
 class ModelSettings(Deployment):
     """A role with a model: the proposer or the verifier."""
 
+    memory_fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Share of a GPU that each replica's process keeps to, and that a pool of size `auto` fills;"
+        " null: no limit, and 0.9 of a GPU or 0.25 of the main memory for the pool.",
+    )
     engine: EngineConfig
 
 

@@ -4,7 +4,8 @@ import json
 import re
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -56,8 +57,9 @@ def to_json(data: Any) -> str:
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first complaint in one line, and the keys of the others."""
     first, *others = error.errors()
-    loc = [str(part) for part in first["loc"]]
+    loc = _place(model, first["loc"])
     key = ".".join(loc)
+    alternatives = [other["msg"] for other in others if _place(model, other["loc"]) == loc]
     match first["type"]:
         case "extra_forbidden":
             message = f"unknown key; allowed: {', '.join(_keys(model, loc[:-1]))}"
@@ -68,10 +70,30 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
         case "model_type":
             message = f"must be a mapping with keys among {', '.join(_keys(model, loc))}"
         case _:
-            message = f"{_lower(first['msg'])}, got {first['input']!r}"
+            message = f"{' or '.join(_lower(text) for text in (first['msg'], *alternatives))}, got {first['input']!r}"
     text = f"{key}: {message}" if key else message
-    more = dict.fromkeys(".".join(map(str, other["loc"])) for other in others if other["loc"] != first["loc"])
+    more = dict.fromkeys(".".join(place) for other in others if (place := _place(model, other["loc"])) != loc)
     return f"{text} (and {len(more)} more: {', '.join(more)})" if more else text
+
+
+def _place(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
+    """The keys that lead to a value, without pydantic's names for the types that a value of several types may have."""
+    for depth, part in enumerate(loc):
+        field = model.model_fields.get(str(part))
+        inner = None if field is None else _model_in(field.annotation)
+        if inner is None:
+            types = [] if field is None else _alternatives(field.annotation)
+            skipped = depth + 2 if len(types) > 1 else depth + 1
+            return [str(key) for key in (*loc[: depth + 1], *loc[skipped:])]
+        model = inner
+    return [str(key) for key in loc]
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """The types of a union, None left out: pydantic does not name that one either."""
+    if get_origin(annotation) not in (Union, UnionType):
+        return []
+    return [kind for kind in get_args(annotation) if kind is not type(None)]
 
 
 def _lower(message: str) -> str:

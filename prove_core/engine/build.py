@@ -10,10 +10,11 @@ from prove_core.decoding.controller import Controller
 from prove_core.engine.engine import Engine
 from prove_core.engine.measure import measure_passes
 from prove_core.engine.scheduler import widest
+from prove_core.engine.sizing import limit_memory, sized
 from prove_core.kv.storage import KVStorage
 from prove_core.model.fuse import fuse_projections
 from prove_core.model.info import CheckpointInfo
-from prove_core.model.loader import LoadedModel, load
+from prove_core.model.loader import LoadedModel, load, pick_device
 from prove_core.model.null import NullRunner
 from prove_core.model.packed import pack_linears
 from prove_core.model.probe import probe
@@ -33,23 +34,33 @@ class BuiltEngine:
     info: CheckpointInfo | None
 
 
-def build_engine(config: EngineConfig, *, name: str, progress: Progress = SILENT, plans: bool = True) -> BuiltEngine:
+def build_engine(
+    config: EngineConfig,
+    *,
+    name: str,
+    progress: Progress = SILENT,
+    plans: bool = True,
+    memory_fraction: float | None = None,
+) -> BuiltEngine:
     """Load the checkpoint, allocate the KV pool and start the engine thread.
 
     `plans`: measure passes first, for about a second, as mode `auto` needs; without, it decodes as `ar`.
-    Raises CheckpointError or UnsupportedModel, in one line, for a checkpoint that cannot be served.
+    `memory_fraction`: the share of its device's memory that a GPU engine must keep to, and that a pool of size `auto`
+    fills. Raises CheckpointError, UnsupportedModel or TooLittleMemory, in one line, for what cannot be served.
     """
     if config.model.threads is not None:
         torch.set_num_threads(config.model.threads)
     if config.model.checkpoint == NULL_CHECKPOINT:
         return BuiltEngine(_started(Engine(_null_runner(config), config, name=name)), None)
+    limit_memory(pick_device(config.model.device), memory_fraction)
     loaded = load(config.model, progress)
+    config = sized(config, loaded, memory_fraction)
     runner = model_runner(config, loaded)
     most = widest(config.scheduler)
     controller = Controller(max_rows=most, proposes=False)
     if plans and loaded.info.placeholder_id is not None:
         progress.stage("measuring passes")
-        cost = measure_passes(runner, _pages(config), config.cache.page_size)
+        cost = measure_passes(runner, config.cache.pages, config.cache.page_size)
         controller = Controller(cost, loaded.info.calibration, max_rows=most)
     return BuiltEngine(_started(Engine(runner, config, name=name, controller=controller)), loaded.info)
 
@@ -96,8 +107,4 @@ def _null_runner(config: EngineConfig) -> NullRunner:
 
 def _storage(config: EngineConfig, specs: list[LayerSpec], dtype: torch.dtype, device: torch.device) -> KVStorage:
     shapes = [spec.shape for spec in specs]
-    return KVStorage(shapes, pages=_pages(config), page_size=config.cache.page_size, dtype=dtype, device=device)
-
-
-def _pages(config: EngineConfig) -> int:
-    return -(-config.cache.tokens // config.cache.page_size)
+    return KVStorage(shapes, pages=config.cache.pages, page_size=config.cache.page_size, dtype=dtype, device=device)

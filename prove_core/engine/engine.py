@@ -93,11 +93,7 @@ class Engine:
         self, runner: Runner, config: EngineConfig, *, name: str = "engine", controller: Controller | None = None
     ) -> None:
         self._runner = runner
-        self._pool = PagePool(
-            -(-config.cache.tokens // config.cache.page_size),
-            config.cache.page_size,
-            prefix_cache=config.cache.prefix_cache,
-        )
+        self._pool = PagePool(config.cache.pages, config.cache.page_size, prefix_cache=config.cache.prefix_cache)
         self._scheduler = Scheduler(config.scheduler)
         self._controller = Controller(max_rows=self._scheduler.widest) if controller is None else controller
         self._inbox = _Inbox()

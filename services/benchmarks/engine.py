@@ -97,7 +97,7 @@ def _cases(
     device, threads = loaded.model.device, torch.get_num_threads()
     draw = random.Random(0)
     ids = tuple(draw.randrange(loaded.info.vocab_size) for _ in range(context + MOST_ROWS))
-    pages = range(-(-cache.tokens // cache.page_size))
+    pages = range(cache.pages)
     fill(runner, ids, context, pages)
 
     def whole(shape: Shape) -> Callable[[int], float]:

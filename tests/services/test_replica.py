@@ -9,6 +9,7 @@ import torch
 
 from prove_core.model.threads import thread_choice
 from services.replica import _build
+from services.settings import ModelSettings
 from tests.services.cli.chat_model import save_chat_model
 
 
@@ -24,7 +25,7 @@ def test_passes_choose_among_all_cores_unless_told_how_many(tmp_path: Path, thre
     model = {"checkpoint": str(save_chat_model(tmp_path / "model")), "threads": threads}
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(1)  # as under Ray, whose actors have OMP_NUM_THREADS
-    engine = _build("verifier", {"model": model, "cache": {"tokens": 256}})
+    engine = _build("verifier", ModelSettings.model_validate({"engine": {"model": model, "cache": {"tokens": 256}}}))
     engine.stop()
     assert torch.get_num_threads() == (cores if threads is None else threads)
     choice = engine._runner._threads  # type: ignore[attr-defined]

@@ -112,6 +112,15 @@ decoding: {mode: lossless, theta: 1}
             "router: {resources: {num_gpus: 1, placement_group_bundles: [{CPU: 1}]}}",
             "router.resources: num_cpus and num_gpus must fit the first bundle {'CPU': 1.0}",
         ),
+        (
+            "proposer: {engine: {cache: {tokens: all}}}",
+            "proposer.engine.cache.tokens: input should be a valid integer or input should be 'auto', got 'all'",
+        ),
+        (
+            "verifier: {engine: {model: {layers: [0, -1]}}}",
+            "verifier.engine.model.layers: input should be a valid integer",
+        ),
+        ("verifier: {memory_fraction: 1.5}", "verifier.memory_fraction: input should be less than or equal to 1"),
         ("port: 1\nport: 2", "not valid YAML: key 'port' is given twice"),
         ("a: [", "not valid YAML: "),
         ("prot: 1\nhots: 2", "prot: unknown key; allowed: host"),

@@ -1,0 +1,57 @@
+"""The size of a loaded model's KV pool, where the configuration leaves it to the memory there is."""
+
+import logging
+
+import torch
+
+from prove_core.config import CacheConfig, EngineConfig
+from prove_core.engine.memory import FRACTIONS, Budget, bytes_per_token, gib, pass_bytes, pool_tokens, total_bytes
+from prove_core.model.loader import LoadedModel
+from prove_core.model.probe import probe, text_config
+
+logger = logging.getLogger(__name__)
+
+
+def limit_memory(device: torch.device, fraction: float | None) -> None:
+    """Hold this process to its share of a GPU: what it takes beyond that fails here, not in its neighbour."""
+    if device.type == "cuda" and fraction is not None:
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
+
+
+def sized(config: EngineConfig, loaded: LoadedModel, fraction: float | None) -> EngineConfig:
+    """The configuration with `cache.tokens` as a number. Raises TooLittleMemory where `auto` leaves no page."""
+    if config.cache.tokens != "auto":
+        return config
+    model, cache = loaded.model, config.cache
+    layers = [spec.shape for spec in probe(model)]
+    share = FRACTIONS.get(model.device.type, FRACTIONS["cpu"]) if fraction is None else fraction
+    budget = Budget(total_bytes(model.device), share, taken=_taken(loaded), reserved=_reserved(config, loaded))
+    tokens = pool_tokens(budget, bytes_per_token(layers, model.dtype), cache.page_size)
+    logger.info(
+        "KV pool of %d tokens: %g of %s, less %s of weights and %s for a pass",
+        tokens,
+        share,
+        gib(budget.total),
+        gib(budget.taken),
+        gib(budget.reserved),
+    )
+    return with_tokens(config, tokens)
+
+
+def with_tokens(config: EngineConfig, tokens: int) -> EngineConfig:
+    """The configuration with a pool of `tokens` tokens."""
+    cache = CacheConfig(**{**config.cache.model_dump(), "tokens": tokens})
+    return config.model_copy(update={"cache": cache})
+
+
+def _taken(loaded: LoadedModel) -> int:
+    if loaded.model.device.type == "cuda":
+        return int(torch.cuda.memory_allocated(loaded.model.device))
+    return sum(parameter.nbytes for parameter in loaded.model.parameters())
+
+
+def _reserved(config: EngineConfig, loaded: LoadedModel) -> int:
+    text = text_config(loaded.model)
+    intermediate = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    vocabulary = loaded.model.get_output_embeddings().weight.shape[0]
+    return pass_bytes(config.scheduler.max_rows, vocabulary, text.hidden_size, intermediate)
