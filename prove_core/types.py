@@ -106,7 +106,19 @@ class Fuse:
     branches: tuple[Branch, ...]
 
 
-Call = Propose | Verify | Draft | Fuse
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Propose what follows `block` for each stop that `branches` name, in one pass. Answer: `Continued`.
+
+    The proposer can do so while another model reads the block. A branch without placeholders asks for the AR token in
+    its place alone.
+    """
+
+    block: TokenIds
+    branches: tuple[Branch, ...]
+
+
+Call = Propose | Verify | Draft | Fuse | Continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +163,14 @@ class Fused:
     confidences: tuple[float, ...]
 
 
-Answer = Proposal | Reading | Drafted | Fused
+@dataclass(frozen=True, slots=True)
+class Continued:
+    """A proposal for each branch of the call, in order; none at all where the KV pool had no room for them."""
+
+    proposals: tuple[Proposal, ...]
+
+
+Answer = Proposal | Reading | Drafted | Fused | Continued
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +197,7 @@ class DecodingParams:
     block_size: int = 8
     draft_length: int = 4
     fused_rows: int = 24
+    overlap_rows: int = 0
     gate_weights: GateWeights | None = None
     trace: bool = False  # steps carry the candidates that were rejected
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
 
-from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.decoding.cycle import TWO_MODEL_MODES, Collect
 from prove_core.decoding.driver import CompletionDriver, Pending
 from prove_core.errors import SessionLost
 from prove_core.types import (
@@ -18,6 +18,7 @@ from prove_core.types import (
     Role,
     Step,
 )
+from services.ahead import AheadCall
 from services.channel.errors import ReplicaUnavailable
 from services.sessions import ReplicaSession
 
@@ -66,27 +67,44 @@ class TwoModelRun:
         )
         self._sessions = sessions
         self._clock = _CycleClock(observe) if observe else None
+        self._ahead = AheadCall()
 
     async def events(self) -> AsyncGenerator[Event]:
         """Each call is sent before the steps that led to it are yielded: a slow reader delays no pass."""
-        steps, following = self._driver.advance()
-        while isinstance(following, Pending):
-            future = await self._send(following)
-            try:
-                for step in steps:
-                    yield step
-                result = await self._answer(following, future)
-            finally:
-                if future is not None:
-                    future.cancel()
-            if self._clock:
-                self._clock.stop(following, result)
-            steps, following = self._driver.advance(result)
-        for step in steps:
+        turn = self._driver.advance()
+        try:
+            while not isinstance(turn.following, Finished):
+                if turn.ahead is not None:
+                    self._ahead.begin(self._sessions[turn.ahead.role].start(turn.ahead.request))
+                if isinstance(turn.following, Collect):
+                    for step in turn.steps:
+                        yield step
+                    turn = self._driver.advance(await self._ahead.collect())
+                    continue
+                future = await self._send(turn.following)
+                try:
+                    for step in turn.steps:
+                        yield step
+                    result = await self._answer(turn.following, future)
+                finally:
+                    if future is not None:
+                        future.cancel()
+                self._count(turn.following, result)
+                turn = self._driver.advance(result)
+        finally:
+            self._ahead.cancel()
+        for step in turn.steps:
             yield step
         if self._clock:
             self._clock.end()
-        yield following
+        yield turn.following
+
+    def _count(self, pending: Pending, result: CallResult) -> None:
+        if self._clock:
+            self._clock.stop(pending, result)
+        late = self._ahead.late() if pending.role is Role.PROPOSER else None
+        if late is not None:
+            self._driver.spent(Role.PROPOSER, late)
 
     async def _send(self, pending: Pending) -> asyncio.Future[CallResult] | None:
         session = self._sessions[pending.role]

@@ -1,6 +1,7 @@
 """The decoding modes, one cycle each, as the paper states them. No I/O: a cycle yields what it needs.
 
-A cycle yields `Request`s, to be sent the answer, and `Step`s, the tokens it commits. Whoever drives it (the engine
+A cycle yields `Request`s, to be sent the answer, and `Step`s, the tokens it commits; for two models to work at once,
+also calls to begin `Ahead` and a wish to `Collect` what came of them. Whoever drives it (the engine
 thread for one model, the Router for two) executes the requests; `decode` strings cycles together until the end.
 
 The first token d_1 of a block is the proposer's AR token and is committed before anything else happens, so what is
@@ -14,10 +15,13 @@ from typing import Protocol, cast
 from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length
 from prove_core.decoding.fusion import Drafts, no_drafts, observed, plan_branches
 from prove_core.decoding.limits import Budget
+from prove_core.decoding.overlap import Foresight, foreseen_stops, proposal_at
 from prove_core.decoding.plan import AR_PASS, Plan
 from prove_core.types import (
     Answer,
     Call,
+    Continue,
+    Continued,
     Cost,
     DecodingParams,
     Draft,
@@ -45,8 +49,24 @@ class Request:
     call: Call
 
 
-Cycle = Generator[Request | Step, Answer | None, Drafts | None]
-"""Returns what the next cycle of a completion starts from, if anything."""
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A call to begin without waiting for it. At most one is under way; a later request to its role takes its place."""
+
+    role: Role
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Wait for the latest `Ahead`; sent its answer, or None if that got lost."""
+
+
+Item = Request | Ahead | Collect | Step
+Carry = Drafts | Foresight | None
+"""What the next cycle of a completion starts from, if anything."""
+
+Cycle = Generator[Item, Answer | None, Carry]
 
 
 class Planner(Protocol):
@@ -74,7 +94,7 @@ class _ArOnly:
 AR_ONLY = _ArOnly()
 
 
-def _propose(block_size: int) -> Generator[Request | Step, Answer | None, Proposal]:
+def _propose(block_size: int) -> Generator[Item, Answer | None, Proposal]:
     """One proposer pass; d_1 is committed at once."""
     proposal = cast(Proposal, (yield Request(Role.PROPOSER, Propose(block_size))))
     yield Step(proposal.tokens[:1])
@@ -86,13 +106,13 @@ def _decided(block: TokenIds, accepted: int, *own: int) -> Step:
     return Step((*block[:accepted], *own), len(block), accepted, rejected=block[accepted:])
 
 
-def ar(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
+def ar(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
     """The proposer's own next token, greedy or drawn."""
     yield from _propose(1)
     return None
 
 
-def mars(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
+def mars(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
     """One pass; the block's tokens while their own confidence exceeds tau (MARS)."""
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = proposal.tokens[1:]
@@ -101,20 +121,36 @@ def mars(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) 
     return None
 
 
-def prove(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
-    """Proposer, then verifier; the block's tokens while their gate score exceeds theta (paper section 3)."""
-    proposal = yield from _propose(min(params.block_size, budget.remaining))
+def prove(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> Cycle:
+    """Proposer, then verifier; the block's tokens while their gate score exceeds theta (paper section 3).
+
+    With `overlap_rows` the proposer goes on while the verifier reads, and the next cycle often finds its proposal
+    ready: it takes the longer of two passes, not their sum. What is committed does not depend on it.
+    """
+    foresight = carry if isinstance(carry, Foresight) else Foresight()
+    proposal = foresight.proposal
+    if proposal is None:
+        proposal = yield from _propose(min(params.block_size, budget.remaining))
+    else:
+        yield Step(proposal.tokens[:1])
     block = budget.through_stop(proposal.tokens[1:])
     if not block:
-        return None
+        return replace(foresight, proposal=None)
+    confidences = proposal.confidences[1 : 1 + len(block)]
+    branches = foreseen_stops(params, block, confidences, budget.remaining, foresight) if params.overlap_rows else ()
+    if branches:
+        yield Ahead(Role.PROPOSER, Continue(block, branches))
     reading = cast(Reading, (yield Request(Role.VERIFIER, Verify(block))))
-    seen = evidence(block, proposal.confidences[1 : 1 + len(block)], reading)
-    accepted = gated_length(params, seen)
+    accepted = gated_length(params, evidence(block, confidences, reading))
     yield _decided(block, accepted)
-    return None
+    following = foresight.judged(confidences, accepted)
+    if all(branch.accepted != accepted for branch in branches):
+        return following
+    continued = cast(Continued | None, (yield Collect()))
+    return replace(following, proposal=proposal_at(accepted, branches, continued))
 
 
-def lossless(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
+def lossless(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
     """The proposer verifies itself: matching prefix plus its own next token. Output: that of `ar`."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
@@ -124,12 +160,12 @@ def lossless(params: DecodingParams, budget: Budget, _: Drafts | None, __: Plann
     return None
 
 
-def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None, _: Planner) -> Cycle:
+def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> Cycle:
     """One proposer pass that verifies the drafts of the pass before and proposes the next ones (design section 3).
 
     Output: that of `ar`, as in `lossless`.
     """
-    drafts = no_drafts(params.block_size) if drafts is None else drafts
+    drafts = carry if isinstance(carry, Drafts) else no_drafts(params.block_size)
     block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
     rows = max(0, params.fused_rows - 1 - len(block))
     branches = plan_branches(drafts.confidences[: len(block)], drafts.outlook, rows, budget.remaining)
@@ -139,12 +175,12 @@ def fused(params: DecodingParams, budget: Budget, drafts: Drafts | None, _: Plan
     return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
 
 
-def auto(params: DecodingParams, budget: Budget, drafts: Drafts | None, planner: Planner) -> Cycle:
+def auto(params: DecodingParams, budget: Budget, carry: Carry, planner: Planner) -> Cycle:
     """`fused` with as many drafts and branches as `planner` finds worth their time: none is plain AR.
 
     Output: that of `ar`.
     """
-    drafts = no_drafts(params.block_size) if drafts is None else drafts
+    drafts = carry if isinstance(carry, Drafts) else no_drafts(params.block_size)
     block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
     plan = planner.plan(drafts.confidences[: len(block)], budget.remaining)
     block = block[: plan.drafts]
@@ -155,7 +191,7 @@ def auto(params: DecodingParams, budget: Budget, drafts: Drafts | None, planner:
     return Drafts(answer.drafts, answer.confidences, drafts.outlook)
 
 
-def speculative(params: DecodingParams, budget: Budget, _: Drafts | None, __: Planner) -> Cycle:
+def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
     """Classic speculative decoding: the verifier checkpoint drafts serially, the proposer verifies."""
     length = min(params.draft_length, budget.remaining - 1)
     if length < 1:
@@ -166,13 +202,13 @@ def speculative(params: DecodingParams, budget: Budget, _: Drafts | None, __: Pl
     return None
 
 
-def _verify_greedily(block: tuple[int, ...]) -> Generator[Request | Step, Answer | None, None]:
+def _verify_greedily(block: tuple[int, ...]) -> Generator[Item, Answer | None, None]:
     reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block))))
     accepted = match_length(block, reading.argmax)
     yield _decided(block, accepted, reading.argmax[accepted])
 
 
-CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Drafts | None, Planner], Cycle]] = {
+CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Planner], Cycle]] = {
     Mode.AR: ar,
     Mode.MARS: mars,
     Mode.PROVE: prove,
@@ -187,19 +223,19 @@ TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
 
 def decode(
     params: DecodingParams, limits: Limits, planner: Planner = AR_ONLY
-) -> Generator[Request | Step, Answer | None, FinishReason]:
+) -> Generator[Item, Answer | None, FinishReason]:
     """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole.
 
     The first step of a cycle carries it in its cost. Rejected candidates are told only if `params.trace`.
     """
     budget = Budget(limits)
-    drafts: Drafts | None = None
+    carry: Carry = None
     while True:
-        cycle = CYCLES[params.mode](params, budget, drafts, planner)
+        cycle = CYCLES[params.mode](params, budget, carry, planner)
         begun = Cost(cycles=1)
         answer: Answer | None = None
-        while isinstance(item := _resume(cycle, answer), Request | Step):
-            if isinstance(item, Request):
+        while isinstance(item := _resume(cycle, answer), Item):
+            if not isinstance(item, Step):
                 answer = yield item
                 continue
             rejected = item.rejected if params.trace else ()
@@ -208,11 +244,11 @@ def decode(
             if reason is not None:
                 return reason
             answer, begun = None, Cost()
-        drafts = item
+        carry = item
 
 
-def _resume(cycle: Cycle, answer: Answer | None) -> Request | Step | Drafts | None:
+def _resume(cycle: Cycle, answer: Answer | None) -> Item | Carry:
     try:
         return cycle.send(answer)
     except StopIteration as end:
-        return cast(Drafts | None, end.value)
+        return cast(Carry, end.value)

@@ -5,7 +5,7 @@ The same driver serves the engine thread (one model) and the Router (two): they 
 
 from dataclasses import dataclass, replace
 
-from prove_core.decoding.cycle import AR_ONLY, Planner, Request, decode
+from prove_core.decoding.cycle import AR_ONLY, Ahead, Collect, Planner, Request, decode
 from prove_core.types import (
     CallRequest,
     CallResult,
@@ -51,8 +51,17 @@ class Pending:
     request: CallRequest
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a completion did and needs. `ahead` is a call to begin before `following`, and not to wait for."""
+
+    steps: list[Step]
+    following: Pending | Collect | Finished
+    ahead: Pending | None = None
+
+
 class CompletionDriver:
-    """Drives `decode` for one session: `advance` until it returns `Finished`. Mode `auto` asks `planner`."""
+    """Drives `decode` for one session: `advance` until `Finished` follows. Mode `auto` asks `planner`."""
 
     def __init__(
         self,
@@ -69,22 +78,32 @@ class CompletionDriver:
         self._cycles = decode(params, limits, planner)
         self._spent = Cost()
         self._waiting: Request | None = None
+        self._ahead: Ahead | None = None
 
-    def advance(self, result: CallResult | None = None) -> tuple[list[Step], Pending | Finished]:
-        """Feed the result of the pending call (None at the start); the steps it led to, and what comes next."""
-        if result is not None and self._waiting is not None:
-            self._spent += _cost(self._waiting.role, result)
+    def advance(self, result: CallResult | None = None) -> Turn:
+        """Feed the result of what followed the last turn: None at the start, and for an `ahead` that got lost."""
+        asked = self._waiting or self._ahead
+        if result is not None and asked is not None:
+            self.spent(asked.role, result)
         answer = None if result is None else result.answer
         steps: list[Step] = []
+        ahead: Pending | None = None
         try:
             item = self._cycles.send(answer)
-            while isinstance(item, Step):
-                self._take(item, steps)
+            while isinstance(item, Step | Ahead):
+                if isinstance(item, Step):
+                    self._take(item, steps)
+                else:
+                    self._ahead, ahead = item, self._pending(item)
                 item = self._cycles.send(None)
         except StopIteration as end:
-            return steps, Finished(end.value, self._spent)
-        self._waiting = item
-        return steps, self._pending(item)
+            return Turn(steps, Finished(end.value, self._spent), ahead)
+        self._waiting = item if isinstance(item, Request) else None
+        return Turn(steps, item if isinstance(item, Collect) else self._pending(item), ahead)
+
+    def spent(self, role: Role, result: CallResult) -> None:
+        """Count what a call cost; `advance` does it for results that it is fed."""
+        self._spent += _cost(role, result)
 
     def _take(self, step: Step, steps: list[Step]) -> None:
         """Commit a step. One without tokens or candidates is nobody's news; what it cost goes to the next."""
@@ -101,7 +120,7 @@ class CompletionDriver:
         self.ledger.lost(self._waiting.role)
         return self._pending(self._waiting)
 
-    def _pending(self, request: Request) -> Pending:
+    def _pending(self, request: Request | Ahead) -> Pending:
         commit = self.ledger.commit(request.role)
         return Pending(request.role, CallRequest(commit, request.call, self._floor, self._sampling))
 

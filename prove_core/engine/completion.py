@@ -36,11 +36,11 @@ class LocalCompletion:
             self._finish(self._session)
             self._emit(result)
             return
-        steps, following = self._driver.advance(result)
-        for step in steps:
+        turn = self._driver.advance(result)
+        for step in turn.steps:
             self._emit(step)
-        if isinstance(following, Pending):
-            self._enqueue(following.request, self.resume)
-            return
-        self._finish(self._session)
-        self._emit(following)
+        if isinstance(turn.following, Finished):
+            self._finish(self._session)
+            self._emit(turn.following)
+        elif isinstance(turn.following, Pending):  # cycles of one model begin nothing ahead
+            self._enqueue(turn.following.request, self.resume)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 
 from prove_core.errors import ProveError
 from prove_core.kv.sequence import Sequence
@@ -12,6 +13,8 @@ from prove_core.types import (
     Branch,
     CallRequest,
     CallResult,
+    Continue,
+    Continued,
     Draft,
     Drafted,
     Fuse,
@@ -48,7 +51,7 @@ class Job:
     def _ahead(self) -> TokenIds:
         """Tokens to read after the committed ones."""
         match self.request.call:
-            case Verify(block) | Fuse(block):
+            case Verify(block) | Fuse(block) | Continue(block):
                 return block
             case Draft():
                 return tuple(self._drafts)
@@ -65,15 +68,15 @@ class Job:
         match self.request.call:
             case Propose(block_size) if block_size > 1:
                 return (Branch(0, block_size - 1),)
-            case Fuse(_, branches):
+            case Fuse(_, branches) | Continue(_, branches):
                 return branches
             case _:
                 return ()
 
     def drop_branches(self) -> None:
-        """Do without what a fused pass proposes, where a pool would be too small for it."""
-        if isinstance(self.request.call, Fuse):
-            self.request = replace(self.request, call=Fuse(self.request.call.block, ()))
+        """Do without what a pass proposes behind a block, where a pool would be too small for it."""
+        if isinstance(self.request.call, Fuse | Continue):
+            self.request = replace(self.request, call=replace(self.request.call, branches=()))
 
     @property
     def length(self) -> int:
@@ -91,7 +94,7 @@ class Job:
     def answer_rows(self) -> int:
         """Rows that yield logits together: one pass must hold them."""
         call = self.request.call
-        block = call.block if isinstance(call, Verify | Fuse) else ()
+        block = () if isinstance(call, Propose | Draft) else call.block
         return len(block) + 1 + self.placeholders
 
     def _first_logits(self) -> int:
@@ -123,12 +126,13 @@ class Job:
             return Window(tokens[:count], start, self.sequence.pages) if count > 0 else None
         logits = len(tokens) - prefill
         call = self.request.call
-        targets = call.block if isinstance(call, Verify | Fuse) else ()
+        targets = () if isinstance(call, Propose | Draft) else call.block
         last = len(tokens) - 1 - len(targets)  # the token that comes before the block
         groups = tuple(PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches)
         sampling = self.request.sampling
         before = tuple(self.sequence.cached) if sampling is not None and sampling.penalizes else ()
-        return Window(tokens, start, self.sequence.pages, groups, logits, targets, self.request.floor, sampling, before)
+        floor, every = self.request.floor, isinstance(call, Continue)
+        return Window(tokens, start, self.sequence.pages, groups, logits, targets, floor, sampling, before, every)
 
     def absorb(self, window: Window, output: WindowOutput, seconds: float) -> Answer | None:
         """Account for a window that has run; the call's answer once it is complete."""
@@ -142,6 +146,8 @@ class Job:
                 return Proposal(output.argmax + output.drafts, output.confidences + output.draft_confidences)
             case Fuse():
                 return Fused(output.argmax, output.drafts, output.draft_confidences)
+            case Continue(_, branches):
+                return Continued(_proposals(branches, output))
             case Verify():
                 return Reading(output.argmax, output.probabilities)
             case Draft(length):
@@ -152,3 +158,16 @@ class Job:
         """The answer with what it cost."""
         queued = (self.started if self.started is not None else time.perf_counter()) - self.submitted
         return CallResult(answer, self.passes, self.pass_seconds, queued)
+
+
+def _proposals(branches: tuple[Branch, ...], output: WindowOutput) -> tuple[Proposal, ...]:
+    """Of each branch its stop's AR token, then its drafts."""
+    ends = [*accumulate((branch.placeholders for branch in branches), initial=0)]
+    parts = [slice(begin, end) for begin, end in pairwise(ends)]
+    return tuple(
+        Proposal(
+            (output.argmax[branch.accepted], *output.drafts[part]),
+            (output.confidences[branch.accepted], *output.draft_confidences[part]),
+        )
+        for branch, part in zip(branches, parts, strict=True)
+    )

@@ -36,19 +36,40 @@ def _inside(engine: Engine, request: GenerateRequest) -> Iterator[Step | Finishe
 
 def _cycle(engines: Mapping[Role, Engine], request: GenerateRequest) -> Iterator[Step | Finished]:
     driver = CompletionDriver(request.session, request.prompt, request.params, request.limits, request.sampling)
-    steps, following = driver.advance()
+    turn = driver.advance()
+    ahead = Answers()
     while True:
-        yield from steps
-        if not isinstance(following, Pending):
-            yield following
+        if turn.ahead is not None:
+            ahead = begin(engines[turn.ahead.role], turn.ahead.request)
+        yield from turn.steps
+        if isinstance(turn.following, Finished):
+            yield turn.following
             return
-        steps, following = driver.advance(call(engines[following.role], following.request))
+        if isinstance(turn.following, Pending):
+            result = call(engines[turn.following.role], turn.following.request)
+            if turn.following.role is Role.PROPOSER and not ahead.empty():  # begun for a stop that did not come true
+                driver.spent(Role.PROPOSER, _result(ahead))
+        else:
+            result = _result(ahead)
+        turn = driver.advance(result)
+
+
+Answers = queue.SimpleQueue[CallResult | ProveError]
+
+
+def begin(engine: Engine, request: CallRequest) -> Answers:
+    """Start one call; its answer comes to the queue."""
+    answers = Answers()
+    engine.call(request, answers.put)
+    return answers
 
 
 def call(engine: Engine, request: CallRequest) -> CallResult:
     """One call, to its answer. Raises what the engine answers."""
-    answers: queue.SimpleQueue[CallResult | ProveError] = queue.SimpleQueue()
-    engine.call(request, answers.put)
+    return _result(begin(engine, request))
+
+
+def _result(answers: Answers) -> CallResult:
     answer = answers.get()
     if isinstance(answer, ProveError):
         raise answer

@@ -46,6 +46,6 @@ class NullRunner:
         first = window.end - window.logits + 1
         argmax = tuple(self.token_at(index) for index in range(first, first + window.logits))
         agreed = tuple(float(a == b) for a, b in zip(argmax, window.targets, strict=False))
-        chosen = window.choose(argmax)
-        drafts = () if chosen is None else tuple(self.token_at(chosen.index + i) for i in range(chosen.count))
+        groups = window.chosen(argmax)
+        drafts = tuple(self.token_at(group.index + i) for group in groups for i in range(group.count))
         return WindowOutput(argmax, (1.0,) * window.logits, agreed, drafts, (1.0,) * len(drafts))

@@ -6,7 +6,7 @@ verifying rows by their noise (see `draw`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, chain, groupby
 from typing import Protocol
 
 import torch
@@ -24,7 +24,7 @@ from prove_core.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The group of a window that is in use: its rows among the pass's outputs, and the token that they follow.
+    """A group of a window that is in use: its rows among the pass's outputs, and the token that they follow.
 
     The first row predicts the token at `index` of the sequence; `seen` is what comes before that.
     """
@@ -108,12 +108,16 @@ class Refiner:
         `hidden` may be None without a head.
         """
         blocks = _blocks(windows, outputs, sampled_only=self._head is None)
-        refined = list(outputs)
+        walked = []
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
-            for block, ids, confidences in self._walk(hidden, logits, group):
-                refined[block.window] = replace(
-                    outputs[block.window], drafts=tuple(ids), draft_confidences=tuple(confidences)
-                )
+            walked += self._walk(hidden, logits, group)
+        refined = list(outputs)
+        walked.sort(key=lambda walk: walk[0].first)
+        for window, walks in groupby(walked, key=lambda walk: walk[0].window):
+            _, ids, confidences = zip(*walks, strict=True)
+            refined[window] = replace(
+                outputs[window], drafts=tuple(chain(*ids)), draft_confidences=tuple(chain(*confidences))
+            )
         return refined
 
     def _walk(
@@ -167,8 +171,7 @@ def _blocks(windows: Sequence[Window], outputs: Sequence[WindowOutput], *, sampl
     begins = accumulate((window.outputs for window in windows), initial=0)
     blocks = []
     for index, (window, output, begin) in enumerate(zip(windows, outputs, begins, strict=False)):
-        chosen = None if sampled_only and window.sampling is None else window.choose(output.argmax)
-        if chosen is not None:
+        for chosen in [] if sampled_only and window.sampling is None else window.chosen(output.argmax):
             seen = NOTHING
             if window.sampling is not None and window.sampling.penalizes:
                 seen = occurrences(window, window.sampling, chosen.index - 1).then(chosen.token)

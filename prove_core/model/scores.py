@@ -87,15 +87,15 @@ def _split(
     for window in windows:
         end, target_end = row + window.logits, target + len(window.targets)
         argmax = tuple(best[row:end])
-        chosen = window.choose(argmax)
-        drafts = slice(0) if chosen is None else slice(row + chosen.row, row + chosen.row + chosen.count)
+        groups = window.chosen(argmax)
+        drafts = [row + group.row + i for group in groups for i in range(group.count)]
         outputs.append(
             WindowOutput(
                 argmax,
                 tuple(confidence[row:end]),
                 tuple(targets[target:target_end]),
-                tuple(best[drafts]),
-                tuple(confidence[drafts]),
+                tuple(best[draft] for draft in drafts),
+                tuple(confidence[draft] for draft in drafts),
             )
         )
         row, target = row + window.outputs, target_end

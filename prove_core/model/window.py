@@ -38,7 +38,7 @@ class Window:
     pass overwrites it. `pages` has room for every row. Of `tokens` the last `logits` rows want an output (0: a prefill
     chunk), and all placeholders of a group that gets one: see `WindowOutput.drafts`. `targets[i]` is an id to score at
     the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`. `before` are the ids
-    below `start`, needed only where `sampling` penalizes.
+    below `start`, needed only where `sampling` penalizes. `every` group is in use, or the one that `chosen` finds.
     """
 
     tokens: Sequence[int]
@@ -50,28 +50,30 @@ class Window:
     floor: Floor | None = None
     sampling: SamplingParams | None = None
     before: TokenIds = ()
+    every: bool = False
 
     @property
     def placeholders(self) -> int:
         """Placeholder rows of all groups."""
         return sum(group.count for group in self.groups)
 
-    def choose(self, argmax: TokenIds) -> ChosenGroup | None:
-        """The group that goes on where `targets` stop being the `argmax` of their rows; None if there is none.
+    def chosen(self, argmax: TokenIds) -> list[ChosenGroup]:
+        """The groups in use: all, or the one, if any, that goes on where `targets` stop being their rows' `argmax`.
 
         `argmax` are the ids of the token rows with logits.
         """
         if not self.groups or not argmax:
-            return None
+            return []
         matches = (target == best for target, best in zip(self.targets, argmax, strict=False))
         accepted = next((index for index, match in enumerate(matches) if not match), len(self.targets))
-        behind = accepted - len(self.targets)  # seen from the last token
-        row = self.logits
+        stop = len(self.tokens) - 1 + accepted - len(self.targets)
+        found, row = [], self.logits
         for group in self.groups:
-            if group.after == len(self.tokens) - 1 + behind and group.count:
-                return ChosenGroup(row, group.count, argmax[behind - 1], self.end + behind + 1)
+            if group.count and (self.every or group.after == stop):
+                behind = group.after - len(self.tokens)  # seen from the end
+                found.append(ChosenGroup(row, group.count, argmax[behind], self.start + group.after + 2))
             row += group.count
-        return None
+        return found
 
     @property
     def rows(self) -> int:
@@ -100,10 +102,10 @@ class WindowOutput:
 
     `argmax` is what its name says unless the window's `sampling` adjusts or draws.
 
-    `drafts` and `draft_confidences` are what the placeholders of one group propose: of the group that stands where the
-    window's targets, read as a block to verify, stop being the argmax (empty if there is no such group). A window
-    without targets stops at its last token. Probabilities are float32 softmax at temperature 1 over the ids the
-    tokenizer has, less banned ones.
+    `drafts` and `draft_confidences` are what the placeholders of the groups in use propose, group after group: of the
+    one that stands where the window's targets, read as a block to verify, stop being the argmax (nothing if there is no
+    such group), or of every one. A window without targets stops at its last token. Probabilities are float32 softmax at
+    temperature 1 over the ids the tokenizer has, less banned ones.
     """
 
     argmax: TokenIds

@@ -37,6 +37,9 @@ class DecodingOptions(Strict):
     block_size: int | None = Field(None, ge=1, le=64, description="Tokens proposed per cycle.")
     draft_length: int | None = Field(None, ge=1, le=32, description="Mode speculative: tokens drafted per cycle.")
     fused_rows: int | None = Field(None, ge=1, le=128, description="Mode fused: rows of a pass, placeholders included.")
+    overlap_rows: int | None = Field(
+        None, ge=0, le=96, description="Mode prove: rows the proposer runs while the verifier reads; 0: it waits."
+    )
     trace: bool | None = Field(None, description="With stream: each chunk tells of its commit, in choices[].decoding.")
 
     def resolve(self, defaults: DecodingParams) -> DecodingParams:

@@ -31,6 +31,8 @@ class FrameKind(IntEnum):
     FAILURE = 13
     FUSE = 14
     FUSED = 15
+    CONTINUE = 16
+    CONTINUED = 17
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 import msgspec
 
 from prove_core import errors
 from prove_core.errors import ProveError, RequestError
 from prove_core.types import (
+    Answer,
+    Call,
     CallRequest,
     CallResult,
     Commit,
+    Continue,
+    Continued,
     Draft,
     Drafted,
     Finished,
@@ -69,12 +74,14 @@ _BODIES: Mapping[FrameKind, object] = {
     FrameKind.VERIFY: tuple[Commit, Verify, Floor | None, SamplingParams | None],
     FrameKind.DRAFT: tuple[Commit, Draft, Floor | None, SamplingParams | None],
     FrameKind.FUSE: tuple[Commit, Fuse, Floor | None, SamplingParams | None],
+    FrameKind.CONTINUE: tuple[Commit, Continue, Floor | None, SamplingParams | None],
     FrameKind.GENERATE: GenerateRequest,
     FrameKind.RELEASE: Release,
     FrameKind.PROPOSAL: tuple[Proposal, int, float, float],
     FrameKind.READING: tuple[Reading, int, float, float],
     FrameKind.DRAFTED: tuple[Drafted, int, float, float],
     FrameKind.FUSED: tuple[Fused, int, float, float],
+    FrameKind.CONTINUED: tuple[Continued, int, float, float],
     FrameKind.STEP: Step,
     FrameKind.FINISHED: Finished,
     FrameKind.FAILURE: Failure,
@@ -91,11 +98,15 @@ _KIND_OF: Mapping[type, FrameKind] = {
     Verify: FrameKind.VERIFY,
     Draft: FrameKind.DRAFT,
     Fuse: FrameKind.FUSE,
+    Continue: FrameKind.CONTINUE,
     Proposal: FrameKind.PROPOSAL,
     Reading: FrameKind.READING,
     Drafted: FrameKind.DRAFTED,
     Fused: FrameKind.FUSED,
+    Continued: FrameKind.CONTINUED,
 }
+_CALLS = frozenset(_KIND_OF[kind] for kind in get_args(Call))
+_ANSWERS = frozenset(_KIND_OF[kind] for kind in get_args(Answer))
 _DECODERS = {kind: msgspec.msgpack.Decoder(body) for kind, body in _BODIES.items()}
 _ENCODE = msgspec.msgpack.Encoder().encode
 _ERRORS: Mapping[str, type[ProveError]] = {
@@ -120,11 +131,11 @@ def decode(frame: Frame) -> Message:
         body = _DECODERS[frame.kind].decode(frame.body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedFrame(f"{frame.kind.name} frame: {error}") from error
-    if frame.kind in (FrameKind.PROPOSE, FrameKind.VERIFY, FrameKind.DRAFT, FrameKind.FUSE):
+    if frame.kind in _CALLS:
         request = CallRequest(*body)
         _check(request)
         return request
-    if frame.kind in (FrameKind.PROPOSAL, FrameKind.READING, FrameKind.DRAFTED, FrameKind.FUSED):
+    if frame.kind in _ANSWERS:
         return CallResult(*body)
     if isinstance(body, GenerateRequest):
         _check_generate(body)
@@ -135,7 +146,11 @@ def decode(frame: Frame) -> Message:
 def _check_generate(request: GenerateRequest) -> None:
     limits, params = request.limits, request.params
     sizes = (limits.max_tokens, params.block_size, params.draft_length, params.fused_rows)
-    if min(sizes) < 1 or limits.min_tokens < 0 or min((*request.prompt, *limits.stop_ids), default=0) < 0:
+    if (
+        min(sizes) < 1
+        or min(limits.min_tokens, params.overlap_rows) < 0
+        or min((*request.prompt, *limits.stop_ids), default=0) < 0
+    ):
         raise MalformedFrame("generate frame with a negative id, or a limit or size below 1")
     _check_sampling(request.sampling)
 
@@ -154,8 +169,11 @@ def _check(request: CallRequest) -> None:
         case Fuse(block, branches):
             sizes = tuple(branch.placeholders for branch in branches)
             places = tuple(branch.accepted for branch in branches)
+        case Continue(block, branches):
+            sizes = tuple(branch.placeholders + 1 for branch in branches)
+            places = tuple(branch.accepted for branch in branches)
     if max(places, default=0) > len(block) or len(set(places)) < len(places):
-        raise MalformedFrame("Fuse frame with a branch outside its block, or two in one place")
+        raise MalformedFrame(f"{type(call).__name__} frame with a branch outside its block, or two in one place")
     if min((commit.keep, *commit.append, *block, *places), default=0) < 0 or min(sizes, default=1) < 1:
         raise MalformedFrame(f"{type(call).__name__} frame with a negative id, keep or size")
     _check_sampling(request.sampling)

@@ -32,6 +32,9 @@ def generate(
     tau: Annotated[float | None, typer.Option(min=0, max=1, help="Confidence threshold of mode mars.")] = None,
     draft_length: Annotated[int | None, typer.Option(min=1, max=32, help="Drafts of mode speculative.")] = None,
     fused_rows: Annotated[int | None, typer.Option(min=1, max=128, help="Rows of a pass of mode fused.")] = None,
+    overlap_rows: Annotated[
+        int | None, typer.Option(min=0, max=96, help="Rows of mode prove's proposer while the verifier reads.")
+    ] = None,
     temperature: Annotated[float | None, typer.Option(help="Above 0: tokens are drawn, up to 2. Default: 0.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest tokens with this probability.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from this many of the likeliest tokens.")] = None,
@@ -49,6 +52,7 @@ def generate(
         "tau": tau,
         "draft_length": draft_length,
         "fused_rows": fused_rows,
+        "overlap_rows": overlap_rows,
     }
     given: dict[str, Any] = {key: value for key, value in chosen.items() if value is not None}
     params = check_gate(replace(settings.params(), **given))

@@ -5,12 +5,14 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prove_core.decoding.cycle import Request
+from prove_core.decoding.cycle import Collect, Request
 from prove_core.decoding.driver import CompletionDriver, Pending
 from prove_core.statistics import CompletionStatistics
 from prove_core.types import (
     Answer,
     CallResult,
+    Continue,
+    Continued,
     Cost,
     DecodingParams,
     Draft,
@@ -49,28 +51,44 @@ def test_counts() -> None:
     block_size=st.integers(1, 6),
     max_tokens=st.integers(1, 20),
     stop_ids=st.frozensets(st.integers(0, 7), max_size=2),
+    overlap_rows=st.sampled_from([0, 20]),
     random=st.randoms(use_true_random=False),
 )
 def test_steps_and_end_carry_all_that_was_spent(
-    mode: Mode, block_size: int, max_tokens: int, stop_ids: frozenset[int], random: Random
+    mode: Mode, block_size: int, max_tokens: int, stop_ids: frozenset[int], overlap_rows: int, random: Random
 ) -> None:
-    params = DecodingParams(mode=mode, block_size=block_size, draft_length=block_size, theta=0.5, tau=0.5)
+    params = DecodingParams(
+        mode, block_size=block_size, draft_length=block_size, theta=0.5, tau=0.5, overlap_rows=overlap_rows
+    )
     driver = CompletionDriver("s", (1,), params, Limits(max_tokens, stop_ids))
     statistics = CompletionStatistics(mode)
     spent = {Role.PROPOSER: 0, Role.VERIFIER: 0}
-    result = None
-    while True:
-        steps, following = driver.advance(result)
-        for step in steps:
-            statistics.add(step)
-        if not isinstance(following, Pending):
-            statistics.ended(following)
-            break
+    result: CallResult | None = None
+    ahead: CallResult | None = None
+
+    def execute(pending: Pending) -> CallResult:
         passes = random.randint(1, 3)
-        spent[following.role] += passes
-        result = CallResult(
-            _answer(Request(following.role, following.request.call), random), passes, 0.25 * passes, 0.0
-        )
+        spent[pending.role] += passes
+        return CallResult(_answer(Request(pending.role, pending.request.call), random), passes, 0.25 * passes, 0.0)
+
+    while True:
+        turn = driver.advance(result)
+        for step in turn.steps:
+            statistics.add(step)
+        if isinstance(turn.following, Finished):
+            statistics.ended(turn.following)
+            break
+        if turn.ahead is not None:
+            ahead = execute(turn.ahead)
+        if isinstance(turn.following, Collect):
+            result, ahead = ahead, None
+            continue
+        result = execute(turn.following)
+        if ahead is not None and turn.following.role is Role.PROPOSER:
+            driver.spent(Role.PROPOSER, ahead)
+            ahead = None
+    if ahead is not None:  # what nobody waits for any more is not counted
+        spent[Role.PROPOSER] -= ahead.passes
     cost = statistics.cost
     assert (cost.proposer_passes, cost.verifier_passes) == (spent[Role.PROPOSER], spent[Role.VERIFIER])
     assert cost.pass_seconds == 0.25 * sum(spent.values())
@@ -93,5 +111,8 @@ def _answer(request: Request, random: Random) -> Answer:
         case Fuse(block, branches):
             count = max((branch.placeholders for branch in branches), default=0)
             return Fused(tokens(len(block) + 1), tokens(count), floats(count))
+        case Continue(_, branches):
+            sizes = [branch.placeholders + 1 for branch in branches]
+            return Continued(tuple(Proposal(tokens(size), floats(size)) for size in sizes))
         case Draft(length):
             return Drafted(tokens(length))

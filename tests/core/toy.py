@@ -67,9 +67,10 @@ class ToyRunner:
             self.next_token(context[: position + 1], self._banned(window, position + 1), self._seed(window))
             for position in range(window.end - window.logits, window.end)
         )
-        chosen = window.choose(argmax)
-        drafts = (
-            () if chosen is None else self._guesses(window, [*context[: chosen.index - 1], chosen.token], chosen.count)
+        drafts = tuple(
+            guess
+            for group in window.chosen(argmax)
+            for guess in self._guesses(window, [*context[: group.index - 1], group.token], group.count)
         )
         confidences = tuple(self.random.random() for _ in argmax)
         probabilities = tuple(

@@ -15,6 +15,8 @@ from prove_core.types import (
     CallRequest,
     CallResult,
     Commit,
+    Continue,
+    Continued,
     Cost,
     DecodingParams,
     Draft,
@@ -53,6 +55,7 @@ MESSAGES: list[Message] = [
     CallRequest(COMMIT, Draft(4), None, SAMPLING),
     GENERATE,
     CallRequest(COMMIT, Fuse((4, 5), (Branch(0, 3), Branch(2, 1)))),
+    CallRequest(COMMIT, Continue((4, 5), (Branch(0, 3), Branch(2, 0)))),
     GenerateRequest("s", (1, 2), DecodingParams(Mode.LOSSLESS, Gate.VERIFIER), Limits(9, frozenset({2, 7}), 1)),
     GenerateRequest(
         "s", (1,), DecodingParams(gate=Gate.LOGISTIC, gate_weights=GateWeights(0.5, 1.0, 2.0, 3.0)), Limits(9)
@@ -61,6 +64,7 @@ MESSAGES: list[Message] = [
     CallResult(Reading((1, 2, 3), (0.5, 0.25)), 2, 0.5, 0.25),
     CallResult(Drafted((1, 2)), 2, 0.5, 0.25),
     CallResult(Fused((1, 2, 3), (4,), (0.5,)), 1, 0.5, 0.25),
+    CallResult(Continued((Proposal((1, 2), (0.5, 0.25)), Proposal((3,), (1.0,)))), 1, 0.5, 0.25),
     Step((1, 2, 3), 4, 2, Cost(1, 2, 3, 0.5)),
     Step((1, 2, 3), 4, 2, rejected=(9, 8)),
     Finished(FinishReason.STOP, Cost(1, 2, 0, 0.5)),

@@ -20,8 +20,12 @@ PROMPT = (5, 6, 7)
 Disturb = Callable[[int], None]
 
 
-def _request(mode: Mode, count: int, **limits: object) -> GenerateRequest:
-    return GenerateRequest("s", PROMPT, DecodingParams(mode, theta=0.1, block_size=6), Limits(count, **limits))  # type: ignore[arg-type]
+OVERLAPPED = DecodingParams(Mode.PROVE, overlap_rows=18)  # two stops of three to six
+
+
+def _request(mode: Mode | DecodingParams, count: int, **limits: object) -> GenerateRequest:
+    params = mode if isinstance(mode, DecodingParams) else DecodingParams(mode)
+    return GenerateRequest("s", PROMPT, replace(params, theta=0.1, block_size=6), Limits(count, **limits))  # type: ignore[arg-type]
 
 
 async def _run(
@@ -50,9 +54,9 @@ async def _run(
         await pool.close()
 
 
-@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
+@pytest.mark.parametrize("mode", [Mode.PROVE, OVERLAPPED, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
 @pytest.mark.parametrize("count", [1, 2, 50])
-def test_every_mode_gives_the_greedy_text(mode: Mode, count: int) -> None:
+def test_every_mode_gives_the_greedy_text(mode: Mode | DecodingParams, count: int) -> None:
     """The toy verifier accepts exactly what is greedy, so that `prove` is exact too."""
 
     async def run() -> None:
@@ -78,10 +82,10 @@ def test_one_token_needs_no_verifier() -> None:
     run_in_loop(run())
 
 
-@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
+@pytest.mark.parametrize("mode", [Mode.PROVE, OVERLAPPED, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED, Mode.AR])
 @pytest.mark.parametrize("victim", list(Role))
 @pytest.mark.parametrize("how", ["connection", "lease", "session", "engine"])
-def test_a_loss_costs_no_token(mode: Mode, victim: Role, how: str) -> None:
+def test_a_loss_costs_no_token(mode: Mode | DecodingParams, victim: Role, how: str) -> None:
     async def run() -> None:
         async with replicas(4) as (p0, p1, v0, v1):
             lessors = {Role.PROPOSER: ToyLessor([p0, p1]), Role.VERIFIER: ToyLessor([v0, v1])}
@@ -99,7 +103,7 @@ def test_a_loss_costs_no_token(mode: Mode, victim: Role, how: str) -> None:
                     for lease in lessors[victim].leases:
                         lease.end()
                 elif how == "session":
-                    if mode in (Mode.PROVE, Mode.SPECULATIVE):
+                    if mode in (Mode.PROVE, OVERLAPPED, Mode.SPECULATIVE):
                         hit.engine.release("s/1")
                 else:
                     hit.engine.stop()

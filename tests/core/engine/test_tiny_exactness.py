@@ -29,7 +29,7 @@ class AdversarialRunner:
         """As the inner runner, but for the proposals."""
         output = self._inner.run(windows)
         rows = [
-            replace(rows, drafts=tuple(self._guesses(chosen))) if (chosen := window.choose(rows.argmax)) else rows
+            replace(rows, drafts=tuple(guess for group in window.chosen(rows.argmax) for guess in self._guesses(group)))
             for window, rows in zip(windows, output.outputs, strict=True)
         ]
         return replace(output, outputs=rows)

@@ -99,6 +99,23 @@ def test_only_the_branch_where_verification_stops_is_walked() -> None:
     assert output.draft_confidences == pytest.approx(plain.draft_confidences, rel=1e-4)
 
 
+def test_every_branch_proposes_what_a_plain_proposal_at_its_place_does() -> None:
+    tokens = [*proposing(3).tokens, 9, 7]
+    counts = (3, 0, 5)
+    groups = tuple(PlaceholderGroup(4 + accepted, count) for accepted, count in enumerate(counts))
+    window = Window(tokens, 0, range(8), groups, logits=3, targets=tuple(tokens[5:]), every=True)
+    (output,) = run([window], stirred_head())
+    expected: list[int] = []
+    for accepted, count in enumerate(counts):
+        group = (PlaceholderGroup(4 + accepted, count),)
+        (plain,) = run([Window(tokens[: 5 + accepted], 0, range(8), group, logits=1)], stirred_head())
+        assert output.argmax[accepted] == plain.argmax[0]
+        expected += plain.drafts
+    assert output.drafts == tuple(expected)
+    (unrefined,) = run([window], None)
+    assert len(unrefined.drafts) == sum(counts)
+
+
 def test_banned_ids_and_floors_hold_for_refined_tokens() -> None:
     plain = run([proposing(2)], stirred_head())[0].drafts
     banned = run([proposing(2)], stirred_head(), banned=plain)[0].drafts
