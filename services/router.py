@@ -16,6 +16,7 @@ from services.lease import ServeLessor
 from services.members import Members
 from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
+from services.metrics.placement import PlacementMetrics
 from services.metrics.router import RouterMetrics
 from services.metrics.targets import Target, targets
 from services.preflight import check_pools, read_checkpoints
@@ -36,7 +37,9 @@ class Router:
         roles = {role: await _access(handle) for role, handle in handles.items()}
         check_pools(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
         self._service = ChatService(checked, info, roles, metrics)
-        self._members = Members(serve.get_replica_context().app_name)
+        application = serve.get_replica_context().app_name
+        self._members = Members(application)
+        PlacementMetrics(registry, application, ray.util.placement_group_table)
         self._metrics = await published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -78,6 +78,9 @@ DEGRADED_REQUESTS = counter(
 )
 DEGRADED = gauge("degraded", ROUTER, "1 while requests go on without a verifier, else 0.")
 REPLICAS = gauge("replicas", ROUTER, "Running replicas, as this Router sees them.", "target_role")
+PLACEMENT_GROUPS = gauge(
+    "placement_groups", ROUTER, "Placement groups of replicas; more of them than replicas are left over.", "target_role"
+)
 
 PASSES = counter("passes_total", ENGINES, "Forward passes.")
 ROWS_TOTAL = counter("rows_total", ENGINES, "Rows (tokens and placeholders) of the forward passes.")
