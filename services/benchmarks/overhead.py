@@ -68,10 +68,12 @@ def _beyond_passes(marks: list[tuple[float, float]]) -> list[float]:
 
 def two_replica(proposer: EngineConfig, verifier: EngineConfig, cycles: int) -> list[float]:
     """Milliseconds per `prove` cycle beyond its two passes, through one replica of each role."""
-    from services.benchmarks.cycle_probe import two_replicas  # noqa: PLC0415  ray is slow to import
+    from services.benchmarks.cycle_probe import probing  # noqa: PLC0415  ray is slow to import
 
     tokens = (cycles + WARM_UP + 1) * BLOCK_SIZE
-    return two_replicas(proposer, verifier, list(PROMPT), tokens, BLOCK_SIZE)[WARM_UP : WARM_UP + cycles]
+    with probing(proposer, verifier) as probe:
+        samples: list[float] = probe.overheads.remote(list(PROMPT), tokens, BLOCK_SIZE).result(timeout_s=600)
+    return samples[WARM_UP : WARM_UP + cycles]
 
 
 def run(cycles: int, *, with_models: bool, say: Callable[[str], None]) -> Report:

@@ -7,7 +7,7 @@ import typer
 
 from services.cli import bench_speed
 from services.cli.errors import STDERR, one_line_errors
-from services.cli.options import LAYERS_HELP, parse_layers
+from services.cli.options import LAYERS_HELP, Dtype, parse_layers
 
 if TYPE_CHECKING:
     from services.benchmarks.report import Report
@@ -39,6 +39,34 @@ def overhead(
 
     report = run(cycles, with_models=not null_only, say=STDERR.print)
     _finish(report, "{name:28} {value:8.3f}", json)
+
+
+@app.command()
+@one_line_errors
+def overlap(
+    data: Annotated[Path, typer.Option(help="JSONL with `question` or `prompt`.")],
+    json: Json = None,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts to use.")] = 6,
+    max_tokens: Annotated[int, typer.Option(min=8, help="Of each answer.")] = 96,
+    repeats: Annotated[int, typer.Option(min=1)] = 3,
+    theta: Annotated[float, typer.Option(min=0, max=1, help="Threshold of the gate.")] = 0.01,
+    block_size: Annotated[int, typer.Option(min=2, max=64, help="Tokens proposed per cycle.")] = 8,
+    overlap_rows: Annotated[int, typer.Option(min=1, max=96, help="Rows run while the verifier reads.")] = 24,
+    checkpoint: Annotated[str, typer.Option(help="Proposer.")] = "default-proposer",
+    verifier_checkpoint: Annotated[str, typer.Option(help="Verifier.")] = "default-verifier",
+    dtype: Dtype = "bfloat16",
+    deterministic: Annotated[bool, typer.Option(help="Make rows independent of their pass: no near-ties.")] = False,
+) -> None:
+    """Mode prove with both models at work at once, on a core each, against one after the other."""
+    from prove_core.config import ModelConfig  # noqa: PLC0415  torch and ray are slow to import
+    from prove_core.types import DecodingParams, Mode  # noqa: PLC0415
+    from services.benchmarks.overlap import run  # noqa: PLC0415
+
+    proposer = ModelConfig(checkpoint=checkpoint, dtype=dtype, deterministic=deterministic)
+    verifier = proposer.model_copy(update={"checkpoint": verifier_checkpoint})
+    params = DecodingParams(Mode.PROVE, theta=theta, block_size=block_size, overlap_rows=overlap_rows)
+    report = run(proposer, verifier, data, params, limit=limit, max_tokens=max_tokens, repeats=repeats)
+    _finish(report, "{name:34} {value:8.3f}", json)
 
 
 @app.command()

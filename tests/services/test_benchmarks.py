@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from prove_core.types import Role
+from services.benchmarks.cycle_probe import Probed
 from services.benchmarks.overhead import null_engine, one_model
+from services.benchmarks.overlap import _report
 from services.cli.main import app
 
 KEYS = {"name", "machine", "config", "samples", "figures", "ratios"}
@@ -58,3 +61,26 @@ def test_a_bad_prompt_file_is_one_line_on_stderr(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "none.jsonl" in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_overlap_is_judged_by_pairs_of_completions() -> None:
+    def probed(seconds: float, proposing: tuple[int, float], ids: tuple[int, ...] = (1, 2, 3, 4)) -> Probed:
+        passes, pass_seconds = proposing
+        return Probed(
+            ids,
+            2,
+            seconds,
+            {Role.PROPOSER: passes, Role.VERIFIER: 2},
+            {Role.PROPOSER: pass_seconds, Role.VERIFIER: 0.01},
+        )
+
+    results = {
+        "sequential": [probed(0.06, (2, 0.04)), probed(0.08, (2, 0.04))],
+        "overlapped": [probed(0.04, (2, 0.038)), probed(0.05, (3, 0.05), (1, 2, 3, 5))],
+    }
+    report = _report(results, {})
+    assert report.ratios["sequential_vs_overlapped"] == pytest.approx(1.55)
+    assert report.ratios["overlapped_vs_longer_model"] == pytest.approx((0.04 / 0.038 + 1) / 2)
+    assert report.samples["foreseen_share"] == [1.0, 0.5]
+    assert (report.figures["identical_texts"], report.figures["completions"]) == (1, 2)
+    assert report.figures["tokens_per_cycle"] == 2
