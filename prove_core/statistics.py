@@ -13,6 +13,7 @@ class CompletionStatistics:
     accepted_per_position[i]: in how many drafts candidate i was committed
     committed_tokens: tokens of the completion
     cost: cycles, passes of each role (prefill included), seconds in them
+    degraded_from: tokens before the first that was decoded without the verifier that its mode needs; None: no such
     """
 
     mode: Mode
@@ -22,6 +23,7 @@ class CompletionStatistics:
     accepted_per_position: list[int] = field(default_factory=list)
     committed_tokens: int = 0
     cost: Cost = field(default_factory=Cost)
+    degraded_from: int | None = None
 
     def add(self, step: Step) -> None:
         """Count one step."""
@@ -38,6 +40,11 @@ class CompletionStatistics:
         self.accepted_per_position += [0] * missing
         for position in range(step.accepted):
             self.accepted_per_position[position] += 1
+
+    def degraded(self) -> None:
+        """From here on, for a while at least, the completion does without its verifier."""
+        if self.degraded_from is None:
+            self.degraded_from = self.committed_tokens
 
     def ended(self, finished: Finished) -> None:
         """Count what came after the last step. A completion cut short by a stop string has no such end."""

@@ -17,7 +17,8 @@ from services.settings import Deployment, ModelSettings, Settings, load_settings
 APP_NAME = "prove"
 MORE_THAN_EVER_USED = 64  # the Router answers 429 itself; Serve's own limit would queue in silence instead
 DRAIN_S = 20.0  # how long a replica that must go lets its sessions finish before they move
-HEALTH_PERIOD_S = 2.0
+HEALTH_PERIOD_S = 1.0  # Serve learns of a death by the next check
+HEALTH_TIMEOUT_S = 10.0  # of three checks in a row: a replica that is suspended or cut off
 
 
 def build(args: dict[str, Any]) -> Application:
@@ -29,18 +30,20 @@ def build(args: dict[str, Any]) -> Application:
 
 def application(settings: Settings) -> Application:
     """The three deployments, bound together."""
-    observed = settings.observed
-    proposer = model_deployment(Role.PROPOSER, settings.proposer, observed)
-    verifier = None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier, observed)
+    observed, limit = settings.observed, settings.healing.pass_limit_s
+    proposer = model_deployment(Role.PROPOSER, settings.proposer, observed, limit)
+    verifier = (
+        None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier, observed, limit)
+    )
     ingress = serve.deployment(serve.ingress()(Router)).options(name="Router", **_options(settings.router))
     return ingress.bind(settings.model_dump(mode="json", exclude_unset=True), proposer, verifier)
 
 
-def model_deployment(role: Role, settings: ModelSettings, observed: Observed) -> Application:
+def model_deployment(role: Role, settings: ModelSettings, observed: Observed, pass_limit_s: float) -> Application:
     """The replicas of one role."""
     deployment = serve.deployment(EngineReplica).options(name=role.value.capitalize(), **_options(settings))
     part = settings.model_dump(mode="json", exclude_unset=True)
-    return deployment.bind(role.value, part, observed.model_dump(mode="json"))
+    return deployment.bind(role.value, part, observed.model_dump(mode="json"), pass_limit_s)
 
 
 def _options(settings: Deployment) -> dict[str, Any]:
@@ -50,6 +53,7 @@ def _options(settings: Deployment) -> dict[str, Any]:
         "max_ongoing_requests": settings.max_ongoing_requests + MORE_THAN_EVER_USED,
         "max_queued_requests": -1,
         "health_check_period_s": HEALTH_PERIOD_S,
+        "health_check_timeout_s": HEALTH_TIMEOUT_S,
         "graceful_shutdown_timeout_s": DRAIN_S,
         "graceful_shutdown_wait_loop_s": 0.5,
         "logging_config": LoggingConfig(enable_access_log=False, log_level="WARNING"),

@@ -16,9 +16,10 @@ from services.api.errors import model_not_found, overloaded
 from services.api.replies import Head
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events
-from services.channel.client import ChannelPool
+from services.metrics.healing import HealingMetrics
 from services.metrics.router import RouterMetrics
 from services.run import Plan, RequestRun
+from services.session_factory import SessionFactory
 from services.sessions import Lessor
 from services.settings import Settings
 
@@ -44,7 +45,7 @@ class ChatService:
         self._info = info
         self._roles = roles
         self._renderer = PromptRenderer(info.tokenizer)
-        self._channels = ChannelPool()
+        self._sessions = SessionFactory(settings.healing, HealingMetrics(metrics))
         self._defaults = settings.params()
         self.running = 0
         metrics.running.set_function(lambda: self.running)
@@ -80,7 +81,7 @@ class ChatService:
             raise overloaded()
         self.running += 1
         lessors = {role: self._roles[role].lessor for role in plan.roles}
-        run = RequestRun(plan, lessors, self._channels, self._info.tokenizer, self.settings.limits.request_timeout_s)
+        run = RequestRun(plan, lessors, self._sessions, self._info.tokenizer, self.settings.limits.request_timeout_s)
         try:
             async with contextlib.aclosing(run.events()) as events:
                 async for event in events:

@@ -14,17 +14,16 @@ from prove_core.types import (
     Finished,
     FinishReason,
     GenerateRequest,
-    Limits,
+    Mode,
     Role,
     Step,
 )
 from services.ahead import AheadCall
-from services.channel.errors import ReplicaUnavailable
+from services.channel.errors import ReplicaUnavailable, VerifierUnavailable
+from services.degrade import DegradingRun, Event, Fallback, remaining
 from services.sessions import ReplicaSession
 
 MAX_LOSSES_IN_A_ROW = 5
-
-Event = Step | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +43,35 @@ Observer = Callable[[CycleTiming], None]
 
 
 def complete(
-    request: GenerateRequest, sessions: Mapping[Role, ReplicaSession], observe: Observer | None = None
+    request: GenerateRequest,
+    sessions: Mapping[Role, ReplicaSession],
+    observe: Observer | None = None,
+    fallback: Fallback | None = None,
 ) -> AsyncGenerator[Event]:
-    """Run one completion: steps as they are committed, then `Finished`.
+    """Run one completion: steps as they are committed, then `Finished`; `Degraded` where the fallback begins or ends.
 
     Replicas that die on the way cost time, never a token. Raises `ReplicaUnavailable` when no other is to be had, and
     what the engines answer (`RequestError`, `PoolExhausted`). Opens the sessions that it needs; the caller closes.
     """
-    if request.params.mode in TWO_MODEL_MODES:
+    proposer = sessions[Role.PROPOSER]
+    if request.params.mode not in TWO_MODEL_MODES:
+        return one_model(request, proposer)
+    if fallback is None:
         return TwoModelRun(request, sessions, observe).events()
-    return one_model(request, sessions[Role.PROPOSER])
+    return DegradingRun(
+        request,
+        lambda rest: TwoModelRun(rest, sessions, observe).events(),
+        lambda rest: one_model(rest, proposer),
+        (proposer, sessions[Role.VERIFIER]),
+        fallback,
+    ).events()
 
 
 class TwoModelRun:
-    """The cycle of modes `prove` and `speculative`: the Router owns the tokens, replicas hold a cache of them."""
+    """The cycle of modes `prove` and `speculative`: the Router owns the tokens, replicas hold a cache of them.
+
+    What it has yielded when it raises is all that it has committed.
+    """
 
     def __init__(
         self, request: GenerateRequest, sessions: Mapping[Role, ReplicaSession], observe: Observer | None
@@ -69,7 +83,7 @@ class TwoModelRun:
         self._clock = _CycleClock(observe) if observe else None
         self._ahead = AheadCall()
 
-    async def events(self) -> AsyncGenerator[Event]:
+    async def events(self) -> AsyncGenerator[Step | Finished]:
         """Each call is sent before the steps that led to it are yielded: a slow reader delays no pass."""
         turn = self._driver.advance()
         try:
@@ -81,7 +95,7 @@ class TwoModelRun:
                         yield step
                     turn = self._driver.advance(await self._ahead.collect())
                     continue
-                future = await self._send(turn.following)
+                future = self._send(turn.following)
                 try:
                     for step in turn.steps:
                         yield step
@@ -106,22 +120,28 @@ class TwoModelRun:
         if late is not None:
             self._driver.spent(Role.PROPOSER, late)
 
-    async def _send(self, pending: Pending) -> asyncio.Future[CallResult] | None:
-        session = self._sessions[pending.role]
-        if not pending.request.commit.keep:
-            await session.open()
+    def _send(self, pending: Pending) -> asyncio.Future[CallResult] | None:
+        """None for a session that is not open: `_answer` will wait for it, after the steps have been yielded."""
         if self._clock:
             self._clock.start(pending)
-        return session.start(pending.request)
+        return self._sessions[pending.role].start(pending.request)
 
     async def _answer(self, pending: Pending, future: asyncio.Future[CallResult] | None) -> CallResult:
         session = self._sessions[pending.role]
-        for _ in range(MAX_LOSSES_IN_A_ROW):
-            try:
-                return await session.finish(future)
-            except SessionLost:
-                future = session.start(self._driver.reopen().request)
-        raise ReplicaUnavailable(f"the {pending.role} has lost the session {MAX_LOSSES_IN_A_ROW} times in a row")
+        try:
+            if not pending.request.commit.keep and future is None:
+                await session.open()
+                future = session.start(pending.request)
+            for _ in range(MAX_LOSSES_IN_A_ROW):
+                try:
+                    return await session.finish(future)
+                except SessionLost:
+                    future = session.start(self._driver.reopen().request)
+            raise ReplicaUnavailable(f"the {pending.role} has lost the session {MAX_LOSSES_IN_A_ROW} times in a row")
+        except ReplicaUnavailable as error:
+            if pending.role is Role.VERIFIER:
+                raise VerifierUnavailable(str(error)) from error
+            raise
 
 
 class _CycleClock:
@@ -151,33 +171,54 @@ class _CycleClock:
         self._started, self._pass_seconds = now, 0.0
 
 
-async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncGenerator[Event]:
+async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncGenerator[Step | Finished]:
     """A completion that runs inside one replica; issued again for the rest when that replica is lost."""
-    committed: list[int] = []
+    progress = _Progress(request)
     losses = 0
     while losses < MAX_LOSSES_IN_A_ROW:
-        rest = _remaining(request, committed)
+        rest = progress.rest()
         if rest.limits.max_tokens < 1:  # only the news of the end was lost
             yield Finished(FinishReason.LENGTH)
             return
         try:
             async with contextlib.aclosing(session.generate(rest)) as events:
                 async for event in events:
-                    if isinstance(event, Step):
+                    news = progress.take(event) if isinstance(event, Step) else event
+                    if news is not None:
                         losses = 0
-                        committed += event.tokens
-                    yield event
+                        yield news
             return
         except SessionLost:
             losses += 1
     raise ReplicaUnavailable(f"the proposer has lost the session {losses} times in a row")
 
 
-def _remaining(request: GenerateRequest, committed: list[int]) -> GenerateRequest:
-    done = len(committed)
-    limits = Limits(
-        max_tokens=request.limits.max_tokens - done,
-        stop_ids=request.limits.stop_ids,
-        min_tokens=max(0, request.limits.min_tokens - done),
-    )
-    return replace(request, prompt=(*request.prompt, *committed), limits=limits)
+class _Progress:
+    """What the caller has got of a completion, and where to take it up again after a loss.
+
+    In `mars` what is committed depends on where blocks begin: there it is the beginning of the cycle that was cut,
+    and what the caller has of that already is not told again.
+    """
+
+    def __init__(self, request: GenerateRequest) -> None:
+        self._request = request
+        self._committed: list[int] = []
+        self._cycle = 0  # tokens before the present cycle
+        self._known = 0  # tokens of the caller's that come once more
+
+    def rest(self) -> GenerateRequest:
+        """The request for what is missing."""
+        kept = self._cycle if self._request.params.mode is Mode.MARS else len(self._committed)
+        self._known = len(self._committed) - kept
+        return remaining(self._request, self._committed[:kept])
+
+    def take(self, step: Step) -> Step | None:
+        """The part of a step that is news; None if nothing is."""
+        if step.cost.cycles and not self._known:
+            self._cycle = len(self._committed)
+        again = min(self._known, len(step.tokens))
+        self._known -= again
+        self._committed += step.tokens[again:]
+        if again and again == len(step.tokens):
+            return None
+        return replace(step, tokens=step.tokens[again:], accepted=max(0, step.accepted - again)) if again else step

@@ -10,10 +10,10 @@ from typing import Any
 import ray
 
 from prove_core.engine.engine import Engine, EngineStats
-from prove_core.errors import EngineStopped
 from prove_core.openmp import wait_briefly
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
+from services.health import Health
 from services.lease import Facts, Grant
 from services.metrics.engine import EngineMetrics
 from services.metrics.exporter import published, replica_registry
@@ -29,7 +29,7 @@ class EngineReplica:
     """Hosts an engine. Serve handles carry leases and health checks; cycles travel over the channel."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits it
-        self, role: str, settings: dict[str, Any], observed: dict[str, Any]
+        self, role: str, settings: dict[str, Any], observed: dict[str, Any], pass_limit_s: float
     ) -> None:
         # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -37,6 +37,7 @@ class EngineReplica:
         self._engine = await asyncio.to_thread(_build, role, ModelSettings.model_validate(settings))
         self._server = ChannelServer(self._engine)
         self._meter = Meter(time.monotonic())
+        self._health = Health(self._engine, self._server, pass_limit_s)
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
         self._metrics = await self._export(Part(role), Observed.model_validate(observed))
@@ -49,10 +50,11 @@ class EngineReplica:
         return await published(registry)
 
     async def lease(self, session: str) -> AsyncGenerator[Grant, None]:
-        """Yield this replica's address, then hold the session until the caller cancels."""
+        """Yield this replica's address, then hold the session until the caller cancels or the replica has failed."""
         try:
-            yield Grant(self._endpoint)
-            await asyncio.Event().wait()
+            if not self._health.failed.is_set():
+                yield Grant(self._endpoint)
+            await self._health.failed.wait()
         finally:
             self._server.release(session)
 
@@ -69,9 +71,8 @@ class EngineReplica:
         return self._meter.read(self._engine.stats(), time.monotonic())
 
     async def check_health(self) -> None:
-        """Raise when the engine thread has ended, so that Serve replaces this replica."""
-        if not self._engine.alive:
-            raise EngineStopped("the engine thread has ended")
+        """Raise when the engine thread has ended or hangs, so that Serve replaces this replica."""
+        await self._health.check()
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Published with this replica in Serve's view of the deployment. Never the token."""

@@ -26,9 +26,10 @@ from services.api.errors import ApiError
 from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Events, Summary
 from services.api.trace import CommitTrace
-from services.channel.client import ChannelPool
+from services.degrade import Degraded
 from services.driver import complete
-from services.sessions import Lease, Lessor, ReplicaSession
+from services.session_factory import SessionFactory
+from services.sessions import Lease, Lessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,13 @@ class RequestRun:
         self,
         plan: Plan,
         lessors: Mapping[Role, Lessor],
-        channels: ChannelPool,
+        sessions: SessionFactory,
         tokenizer: PreTrainedTokenizerBase,
         timeout_s: float,
     ) -> None:
         self._plan = plan
         self._lessors = {role: _OneByOne(lessor) for role, lessor in lessors.items()}
-        self._channels = channels
+        self._sessions = sessions
         self._tokenizer = tokenizer
         self._timeout_s = timeout_s
         self._arrived = time.perf_counter()
@@ -96,12 +97,10 @@ class RequestRun:
         plan = self._plan
         sampling = plan.sampling and replace(plan.sampling, seed=choice_seed(plan.sampling.seed, index))
         request = GenerateRequest(f"{plan.head.id}-{index}", plan.prompt, plan.params, plan.limits, sampling)
-        sessions = {
-            role: ReplicaSession(request.session, lessor, self._channels) for role, lessor in self._lessors.items()
-        }
+        sessions = {role: self._sessions.make(request.session, role, lessor) for role, lessor in self._lessors.items()}
         text = CompletionText(self._tokenizer, plan.stop, min_tokens=plan.limits.min_tokens)
         try:
-            async with contextlib.aclosing(complete(request, sessions)) as events:
+            async with contextlib.aclosing(complete(request, sessions, fallback=self._sessions.fallback)) as events:
                 async for event in events:
                     if self._tell(index, text, event):
                         return
@@ -109,8 +108,13 @@ class RequestRun:
             for session in sessions.values():
                 session.close()
 
-    def _tell(self, index: int, text: CompletionText, event: Step | Finished) -> bool:
+    def _tell(self, index: int, text: CompletionText, event: Step | Finished | Degraded) -> bool:
         """Pass one event of a choice on as text; whether it was the last."""
+        if isinstance(event, Degraded):
+            if all(choice.degraded_from is None for choice in self._statistics):
+                self._sessions.metrics.degraded_request()
+            self._statistics[index].degraded()
+            return False
         if isinstance(event, Finished):
             self._statistics[index].ended(event)
             self._say(index, text.finish())

@@ -3,19 +3,26 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
+import random
+import time
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from prove_core.errors import EngineStopped, SessionLost
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
 from services.channel.client import Channel, ChannelPool, Endpoint
-from services.channel.errors import ChannelClosed, ReplicaUnavailable
+from services.channel.errors import ChannelClosed, Loss, ReplicaUnavailable
 
 logger = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
+PATIENCE_S = 60.0
+GRANT_TIMEOUT_S = 5.0
+
+Recovered = Callable[[Loss, float], None]
+"""Told of each lease taken in place of a lost one: how that was lost, and the seconds it took."""
 
 
 class Lease(Protocol):
@@ -53,18 +60,29 @@ class ReplicaSession:
     Whenever the tokens may be gone, `SessionLost` tells the caller to send them all again (keep=0).
     """
 
-    def __init__(self, session: str, lessor: Lessor, channels: ChannelPool, *, patience_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        session: str,
+        lessor: Lessor,
+        channels: ChannelPool,
+        *,
+        patience_s: float = PATIENCE_S,
+        grant_timeout_s: float = GRANT_TIMEOUT_S,
+        recovered: Recovered = lambda loss, seconds: None,
+    ) -> None:
         self._session = session
         self._lessor = lessor
         self._channels = channels
         self._patience_s = patience_s
+        self._grant_timeout_s = grant_timeout_s
+        self._recovered = recovered
         self._leases = 0
         self._open: _Open | None = None
 
     async def open(self) -> None:
         """Take a lease if there is none yet. Raises `ReplicaUnavailable`."""
         if self._open is None:
-            await self._reopen()
+            await self._take_any_lease()
 
     def start(self, request: CallRequest) -> asyncio.Future[CallResult] | None:
         """Send one call without waiting; None when the session is not open. Give the result to `finish`."""
@@ -76,26 +94,33 @@ class ReplicaSession:
     async def finish(self, future: asyncio.Future[CallResult] | None) -> CallResult:
         """The answer to what `start` sent. Raises `SessionLost`, `ReplicaUnavailable`, or the engine's error."""
         if future is None:
-            await self._reopen()
+            await self._reopen(Loss.LEASE)
             raise SessionLost("the session has been opened on another replica")
         try:
             return await future
         except (ChannelClosed, EngineStopped) as error:
-            await self._reopen()
+            await self._reopen(_loss(error))
             raise SessionLost(str(error)) from error
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Step | Finished]:
         """Run a whole completion on the replica. Raises `SessionLost` when it must be issued again."""
         await self.open()
-        assert self._open is not None
         held = self._open
+        assert held is not None
         try:
+            if held.watch.done():
+                raise ChannelClosed("the replica has ended the lease", Loss.LEASE)
             async with contextlib.aclosing(held.channel.generate(replace(request, session=held.name))) as stream:
                 async for event in stream:
                     yield event
         except (ChannelClosed, EngineStopped) as error:
-            await self._reopen()
+            await self._reopen(_loss(error))
             raise SessionLost(str(error)) from error
+
+    def reset(self) -> None:
+        """Forget the session's tokens there and keep its place: a call with keep=0, or a completion, may follow."""
+        if self._open is not None:
+            self._open.channel.release(self._open.name)
 
     def close(self) -> None:
         """Release the session wherever it is. Idempotent."""
@@ -105,8 +130,14 @@ class ReplicaSession:
             held.channel.release(held.name)
             held.lease.close()
 
-    async def _reopen(self) -> None:
+    async def _reopen(self, loss: Loss) -> None:
+        began = time.perf_counter()
         self.close()
+        await self._take_any_lease()
+        self._recovered(loss, time.perf_counter() - began)
+
+    async def _take_any_lease(self) -> None:
+        """Try until the patience ends. Pauses grow and differ, so that the sessions of a lost replica spread out."""
         reason: Exception | None = None
         backoff = FIRST_BACKOFF_S
         try:
@@ -116,7 +147,7 @@ class ReplicaSession:
                         await self._take_lease()
                     except ChannelClosed as error:
                         reason = error
-                        await asyncio.sleep(backoff)
+                        await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
                         backoff = min(2 * backoff, MAX_BACKOFF_S)
         except TimeoutError:
             message = f"no replica could be had within {self._patience_s:g} s"
@@ -125,7 +156,7 @@ class ReplicaSession:
     async def _take_lease(self) -> None:
         self._leases += 1
         name = f"{self._session}/{self._leases}"
-        lease = await self._lessor.lease(name)
+        lease = await self._grant(name)
         try:
             channel = await self._channels.get(lease.endpoint)
         except BaseException:
@@ -134,10 +165,22 @@ class ReplicaSession:
         watch = asyncio.create_task(_fail_when_ended(lease, channel, name))
         self._open = _Open(name, lease, channel, watch)
 
+    async def _grant(self, name: str) -> Lease:
+        """A replica that hangs grants nothing: ask again, perhaps another."""
+        try:
+            async with asyncio.timeout(self._grant_timeout_s):
+                return await self._lessor.lease(name)
+        except TimeoutError as error:
+            raise ChannelClosed(f"no lease within {self._grant_timeout_s:g} s", Loss.SILENCE) from error
+
+
+def _loss(error: ChannelClosed | EngineStopped) -> Loss:
+    return error.loss if isinstance(error, ChannelClosed) else Loss.ENGINE
+
 
 async def _fail_when_ended(lease: Lease, channel: Channel, name: str) -> None:
     try:
         await lease.ended()
     except Exception:  # however it ended, nobody holds the place any more
         logger.debug("a lease ended with an error", exc_info=True)
-    channel.abandon(name, ChannelClosed("the replica has ended the lease"))
+    channel.abandon(name, ChannelClosed("the replica has ended the lease", Loss.LEASE))

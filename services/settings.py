@@ -11,6 +11,7 @@ from prove_core.decoding.gate_file import FILE, read_gate, weights_from
 from prove_core.errors import DataError
 from prove_core.model.builtin import BUILTINS
 from prove_core.types import DecodingParams, Gate, GateWeights, Mode
+from services.healing import Healing
 from services.observability import MetricsSettings, Observed
 from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
@@ -147,6 +148,7 @@ class Settings(Frozen):
     decoding: Decoding = Decoding()
     limits: RequestLimits = RequestLimits()
     metrics: MetricsSettings = MetricsSettings()
+    healing: Healing = Healing()
 
     @model_validator(mode="after")
     def _default_mode_is_served(self) -> Self:

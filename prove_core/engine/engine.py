@@ -11,6 +11,7 @@ from typing import TypeVar
 from prove_core.config import EngineConfig
 from prove_core.decoding.controller import Controller
 from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.engine.beat import Beat
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
 from prove_core.engine.recent import Recent
@@ -99,6 +100,7 @@ class Engine:
         self._inbox = _Inbox()
         self._counters = _Counters()
         self._waits = Recent(RECENT_S)
+        self._beat = Beat()
         self._stopping = False
         self._completions: set[str] = set()  # sessions that a completion of ours drives
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -112,6 +114,11 @@ class Engine:
     def alive(self) -> bool:
         """Whether the engine thread runs."""
         return self._thread.is_alive()
+
+    @property
+    def pass_age_s(self) -> float:
+        """Seconds that the engine thread has been at its present pass; 0 while it has nothing to do."""
+        return self._beat.age_s
 
     def start(self) -> None:
         """Start the engine thread."""
@@ -181,12 +188,16 @@ class Engine:
         if not len(self._scheduler):
             if not self._scheduler.sessions:
                 self._pool.check([])
-            inbox.get()()
+            self._beat.idle()
+            work = inbox.get()
+            self._beat.began()
+            work()
         while not inbox.empty() and not self._stopping:
             inbox.get()()
 
     def _run(self, planned: list[Planned]) -> None:
         began = time.perf_counter()
+        self._beat.began()
         try:
             output = self._runner.run([plan.window for plan in planned])
         except Exception as error:

@@ -65,6 +65,8 @@ class SpeculativeDecoding(BaseModel):
     tokens_per_cycle: float = Field(
         description="committed_tokens / cycles; a last cycle that yielded only the end token counts as a cycle."
     )
+    degraded: bool = Field(description="For want of a verifier the proposer decoded a part alone, exactly as `ar`.")
+    degraded_from_token: int | None = Field(description="Tokens before that part; of several choices, the fewest.")
     passes: Passes
     pass_seconds: float = Field(description="Time in forward passes of both roles.")
     first_token_seconds: float | None = Field(description="From the request's arrival to its first token.")
@@ -83,6 +85,7 @@ class SpeculativeDecoding(BaseModel):
         draft_tokens = sum(choice.draft_tokens for choice in choices)
         accepted = sum(choice.accepted_tokens for choice in choices)
         committed = sum(choice.committed_tokens for choice in choices)
+        degraded = [choice.degraded_from for choice in choices if choice.degraded_from is not None]
         return cls(
             mode=choices[0].mode,
             cycles=cost.cycles,
@@ -93,6 +96,8 @@ class SpeculativeDecoding(BaseModel):
             acceptance_rate=accepted / draft_tokens if draft_tokens else 0.0,
             committed_tokens=committed,
             tokens_per_cycle=committed / cost.cycles if cost.cycles else 0.0,
+            degraded=bool(degraded),
+            degraded_from_token=min(degraded, default=None),
             passes=Passes(proposer=cost.proposer_passes, verifier=cost.verifier_passes),
             pass_seconds=cost.pass_seconds,
             first_token_seconds=first_token_seconds,

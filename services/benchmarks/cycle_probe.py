@@ -17,6 +17,7 @@ from prove_core.types import DecodingParams, GenerateRequest, Limits, Mode, Role
 from services.app import model_deployment
 from services.channel.client import ChannelPool
 from services.driver import CycleTiming, Observer, complete
+from services.healing import Healing
 from services.lease import ServeLessor
 from services.observability import MetricsSettings, Observed
 from services.sessions import ReplicaSession
@@ -98,8 +99,8 @@ def local_ray() -> Iterator[None]:
 def probing(proposer: EngineConfig, verifier: EngineConfig) -> Iterator[DeploymentHandle]:
     """A `CycleProbe` over a replica of each role, taken down at the end. Needs a running Ray Serve."""
     roles = ((Role.PROPOSER, proposer), (Role.VERIFIER, verifier))
-    observed = Observed(model="overhead", metrics=MetricsSettings())
-    bound: list[Any] = [model_deployment(role, ModelSettings(engine=engine), observed) for role, engine in roles]
+    observed, limit = Observed(model="overhead", metrics=MetricsSettings()), Healing().pass_limit_s
+    bound: list[Any] = [model_deployment(role, ModelSettings(engine=engine), observed, limit) for role, engine in roles]
     probe = serve.deployment(CycleProbe).options(ray_actor_options={"num_cpus": 0})
     handle = serve.run(probe.bind(*bound), name=APP_NAME, route_prefix=None)
     try:

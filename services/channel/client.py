@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
 from services.channel.errors import ChannelClosed, MalformedFrame
 from services.channel.framing import MAX_BODY_BYTES, VERSION
-from services.channel.messages import Failure, Hello, Message, Release, Welcome, to_error
+from services.channel.messages import Failure, Hello, Message, Ping, Pong, Release, Welcome, to_error
 from services.channel.protocol import Connection
 
 CONNECT_TIMEOUT_S = 5.0
+SILENCE_LIMIT_S = 5.0
 
 Reply = CallResult | Step | Finished | BaseException
 
@@ -58,18 +59,17 @@ class _Stream:
 class Channel(Connection):
     """A greeted connection to one replica. Every call fails with `ChannelClosed` once it is gone."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(MAX_BODY_BYTES)
-        self._loop = loop
+    def __init__(self, loop: asyncio.AbstractEventLoop, silence_limit_s: float) -> None:
+        super().__init__(loop, MAX_BODY_BYTES, silence_limit_s)
         self._pending: dict[int, _Unary | _Stream] = {}
         self._last_rid = 0
         self._welcome: asyncio.Future[None] = loop.create_future()
 
     @classmethod
-    async def connect(cls, endpoint: Endpoint) -> "Channel":
+    async def connect(cls, endpoint: Endpoint, silence_limit_s: float = SILENCE_LIMIT_S) -> "Channel":
         """Connect and greet. Raises `ChannelClosed` when nobody listens, or the token is refused."""
         loop = asyncio.get_running_loop()
-        channel = cls(loop)
+        channel = cls(loop, silence_limit_s)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await loop.create_connection(lambda: channel, endpoint.host, endpoint.port)
@@ -88,8 +88,13 @@ class Channel(Connection):
             self._deliver(rid, message)
         elif isinstance(message, Failure):
             self._deliver(rid, to_error(message))
+        elif isinstance(message, Pong):
+            return  # that it was heard is all there is to it
         else:
             raise MalformedFrame(f"a router takes no {type(message).__name__}")
+
+    def beat(self) -> None:
+        self.send(0, Ping())
 
     def _deliver(self, rid: int, reply: Reply) -> None:
         waiter = self._pending.get(rid)
@@ -154,7 +159,8 @@ class Channel(Connection):
 class ChannelPool:
     """The connections of one Router, by endpoint. A dead one is replaced on the next use."""
 
-    def __init__(self) -> None:
+    def __init__(self, silence_limit_s: float = SILENCE_LIMIT_S) -> None:
+        self._silence_limit_s = silence_limit_s
         self._channels: dict[Endpoint, asyncio.Task[Channel]] = {}
 
     async def get(self, endpoint: Endpoint) -> Channel:
@@ -162,7 +168,7 @@ class ChannelPool:
         task = self._channels.get(endpoint)
         if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().closed)):
             self._forget_closed()
-            task = self._channels[endpoint] = asyncio.create_task(Channel.connect(endpoint))
+            task = self._channels[endpoint] = asyncio.create_task(Channel.connect(endpoint, self._silence_limit_s))
         return await asyncio.shield(task)  # other sessions wait on it too
 
     def _forget_closed(self) -> None:

@@ -1,10 +1,26 @@
 """Errors of the way between a Router and its replicas. Never sent over it: they say that it is gone."""
 
+from enum import StrEnum
+
 from prove_core.errors import ProveError
+
+
+class Loss(StrEnum):
+    """How a session was lost; also a label of metrics."""
+
+    CONNECTION = "connection"  # closed, or none could be made: the replica's process or machine is gone
+    SILENCE = "silence"  # nothing heard for too long
+    LEASE = "lease"  # ended by Serve: the replica died or is to go
+    ENGINE = "engine"  # the engine thread has ended
+    SESSION = "session"  # the replica runs and does not hold it
 
 
 class ChannelClosed(ProveError):
     """The connection to a replica is gone (it died, or refused the token); open another lease."""
+
+    def __init__(self, message: str, loss: Loss = Loss.CONNECTION) -> None:
+        super().__init__(message)
+        self.loss = loss
 
 
 class MalformedFrame(ProveError):
@@ -13,3 +29,7 @@ class MalformedFrame(ProveError):
 
 class ReplicaUnavailable(ProveError):
     """No replica of a role could be had in time, or a session was lost again and again."""
+
+
+class VerifierUnavailable(ReplicaUnavailable):
+    """It is the verifier that could not be had: the proposer could go on alone."""

@@ -33,6 +33,8 @@ class FrameKind(IntEnum):
     FUSED = 15
     CONTINUE = 16
     CONTINUED = 17
+    PING = 18
+    PONG = 19
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

@@ -56,6 +56,16 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """Asks for a `Pong`. A Router sends it when a replica could have died without its connection noticing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to a `Ping`: the replica's event loop runs."""
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An error as it travels: the name of its class in `prove_core.errors`, and its message."""
 
@@ -64,7 +74,9 @@ class Failure:
     param: str | None = None
 
 
-Message = Hello | Welcome | Release | CallRequest | GenerateRequest | CallResult | Step | Finished | Failure
+Message = (
+    Hello | Welcome | Release | Ping | Pong | CallRequest | GenerateRequest | CallResult | Step | Finished | Failure
+)
 
 # A union of dataclasses has no tag in msgpack: calls and answers are tuples, and the kind names their type.
 _BODIES: Mapping[FrameKind, object] = {
@@ -85,6 +97,8 @@ _BODIES: Mapping[FrameKind, object] = {
     FrameKind.STEP: Step,
     FrameKind.FINISHED: Finished,
     FrameKind.FAILURE: Failure,
+    FrameKind.PING: Ping,
+    FrameKind.PONG: Pong,
 }
 _KIND_OF: Mapping[type, FrameKind] = {
     Hello: FrameKind.HELLO,
@@ -94,6 +108,8 @@ _KIND_OF: Mapping[type, FrameKind] = {
     Step: FrameKind.STEP,
     Finished: FrameKind.FINISHED,
     Failure: FrameKind.FAILURE,
+    Ping: FrameKind.PING,
+    Pong: FrameKind.PONG,
     Propose: FrameKind.PROPOSE,
     Verify: FrameKind.VERIFY,
     Draft: FrameKind.DRAFT,

@@ -5,19 +5,24 @@ import logging
 import socket
 from typing import cast
 
-from services.channel.errors import ChannelClosed, MalformedFrame
+from services.channel.errors import ChannelClosed, Loss, MalformedFrame
 from services.channel.framing import FrameReader
+from services.channel.heartbeat import Heartbeat
 from services.channel.messages import Message, decode, encode
 
 logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.Protocol):
-    """Splits the stream into messages for `received`. A bad frame closes this connection only."""
+    """Splits the stream into messages for `received`. A bad frame, or silence, closes this connection only."""
 
-    def __init__(self, max_body_bytes: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_body_bytes: int, silence_limit_s: float) -> None:
+        self._loop = loop
         self._reader = FrameReader(max_body_bytes)
+        self._silence_limit_s = silence_limit_s
         self._transport: asyncio.Transport | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._silent = False
         self.closed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -25,8 +30,11 @@ class Connection(asyncio.Protocol):
         sock: socket.socket = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._heartbeat = Heartbeat(self._loop, self._silence_limit_s, silent=self._give_up_on_peer, beat=self.beat)
 
     def data_received(self, data: bytes) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.heard()
         try:
             for frame in self._reader.feed(data):
                 if self.closed:
@@ -46,6 +54,14 @@ class Connection(asyncio.Protocol):
             return
         self._transport.write(encode(message, rid))
 
+    def beat(self) -> None:
+        """Called several times per silence limit."""
+
+    def _give_up_on_peer(self) -> None:
+        logger.warning("closing a channel: nothing heard for %g s", self._silence_limit_s)
+        self._silent = True
+        self.close()
+
     def accept_bodies_of(self, max_body_bytes: int) -> None:
         """Raise the size limit, once the peer is known."""
         self._reader.max_body_bytes = max_body_bytes
@@ -58,7 +74,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self.lost(ChannelClosed(f"the connection to the replica is closed{f' ({exc})' if exc else ''}"))
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._silent:
+            self.lost(ChannelClosed(f"nothing heard of the replica for {self._silence_limit_s:g} s", Loss.SILENCE))
+        else:
+            self.lost(ChannelClosed(f"the connection to the replica is closed{f' ({exc})' if exc else ''}"))
 
     def lost(self, error: ChannelClosed) -> None:
         """The connection is gone; called once."""

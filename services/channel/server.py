@@ -10,10 +10,11 @@ from prove_core.errors import ProveError
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
 from services.channel.errors import ChannelClosed, MalformedFrame
 from services.channel.framing import MAX_BODY_BYTES, MAX_HELLO_BYTES, VERSION
-from services.channel.messages import Hello, Message, Release, Welcome, failure
+from services.channel.messages import Hello, Message, Ping, Pong, Release, Welcome, failure
 from services.channel.protocol import Connection
 
 HELLO_TIMEOUT_S = 5.0
+ROUTER_SILENCE_LIMIT_S = 60.0  # a Router pings every second or so; one that vanished must not hold pages for ever
 
 
 class EngineLike(Protocol):
@@ -29,8 +30,9 @@ class EngineLike(Protocol):
 class ChannelServer:
     """Listens on one address for Routers that hold this replica's token."""
 
-    def __init__(self, engine: EngineLike) -> None:
+    def __init__(self, engine: EngineLike, router_silence_limit_s: float = ROUTER_SILENCE_LIMIT_S) -> None:
         self.engine = engine
+        self.router_silence_limit_s = router_silence_limit_s
         self.token = secrets.token_hex(16)
         self.connections: set[ServerConnection] = set()
         self.owners: dict[str, ServerConnection] = {}  # session -> the connection that used it last
@@ -60,9 +62,8 @@ class ServerConnection(Connection):
     """One Router. Says nothing and does nothing until the peer has shown the token."""
 
     def __init__(self, server: ChannelServer, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(MAX_HELLO_BYTES)
+        super().__init__(loop, MAX_HELLO_BYTES, server.router_silence_limit_s)
         self._server = server
-        self._loop = loop
         self._greeted = False
         self._patience: asyncio.TimerHandle | None = None
 
@@ -80,6 +81,8 @@ class ServerConnection(Connection):
             self._greet(rid, message)
         elif isinstance(message, Release):
             self._server.release(message.session)
+        elif isinstance(message, Ping):
+            self.send(rid, Pong())
         elif isinstance(message, CallRequest | GenerateRequest):
             try:
                 self._submit(rid, message)

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from prove_core.errors import PoolExhausted
+from prove_core.model.window import Window, WindowOutput
 from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role, SamplingParams
 from services.channel.client import ChannelPool
 from services.channel.errors import ReplicaUnavailable
 from services.driver import CycleTiming, complete
 from services.sessions import ReplicaSession
-from tests.core.toy import continuation
+from tests.core.toy import ToyRunner, continuation
+from tests.services.relay import relay
 from tests.services.toy_engine import ToyLessor, replicas, run_in_loop
 
 PROMPT = (5, 6, 7)
@@ -21,6 +23,14 @@ Disturb = Callable[[int], None]
 
 
 OVERLAPPED = DecodingParams(Mode.PROVE, overlap_rows=18)  # two stops of three to six
+
+
+class SteadyRunner(ToyRunner):
+    """Proposes the same after the same context, as a model does."""
+
+    def _predict(self, window: Window, context: list[int]) -> WindowOutput:
+        self.random.seed(repr((context, window.placeholders)))
+        return super()._predict(window, context)
 
 
 def _request(mode: Mode | DecodingParams, count: int, **limits: object) -> GenerateRequest:
@@ -33,8 +43,9 @@ async def _run(
     lessors: dict[Role, ToyLessor],
     disturb: Disturb = lambda count: None,
     patience_s: float = 5.0,
+    silence_limit_s: float = 5.0,
 ) -> tuple[list[int], Finished]:
-    pool = ChannelPool()
+    pool = ChannelPool(silence_limit_s)
     sessions = {
         role: ReplicaSession(request.session, lessor, pool, patience_s=patience_s) for role, lessor in lessors.items()
     }
@@ -138,6 +149,26 @@ def test_a_loss_anywhere_changes_no_drawn_token(mode: Mode) -> None:
                 assert struck
                 assert tokens == continuation(PROMPT, 30, seed=9)
         assert tokens != continuation(PROMPT, 30)
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("answer_bytes", range(150, 600, 37))
+def test_a_loss_does_not_move_the_blocks_of_mars(answer_bytes: int) -> None:
+    """What it commits depends on where its blocks begin. The loss comes anywhere, in the middle of a cycle too."""
+
+    async def run() -> None:
+        request = replace(_request(Mode.MARS, 60), params=DecodingParams(Mode.MARS, tau=0.3, block_size=6))
+        async with replicas(1) as (replica,), relay(replica.endpoint, answer_bytes) as between:
+            replica.engine._runner = SteadyRunner(16)
+            whole = ToyLessor([replica])
+            expected, _ = await _run(request, {Role.PROPOSER: whole})
+            cut = ToyLessor([replica, replica])
+            cut.through[0] = between.endpoint
+            tokens, _ = await _run(request, {Role.PROPOSER: cut}, silence_limit_s=0.1)
+            assert len(cut.leases) == 2
+            assert tokens == expected
+            assert tokens != continuation(PROMPT, 60)
 
     run_in_loop(run())
 

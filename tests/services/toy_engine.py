@@ -92,13 +92,15 @@ class ToyLease:
 
 
 class ToyLessor:
-    """Hands out leases on the given replicas, round and round."""
+    """Hands out leases on the given replicas, round and round; the i-th one's channel goes `through[i]` if given."""
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self.replicas = list(replicas)
         self.leases: list[ToyLease] = []
+        self.through: dict[int, Endpoint] = {}
 
     async def lease(self, session: str) -> ToyLease:
         lease = ToyLease(self.replicas[len(self.leases) % len(self.replicas)])
+        lease.endpoint = self.through.get(len(self.leases), lease.endpoint)
         self.leases.append(lease)
         return lease

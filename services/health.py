@@ -1,0 +1,50 @@
+"""When a replica must be replaced, and what becomes of its sessions then."""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from prove_core.errors import EngineStopped
+from services.channel.server import ChannelServer
+
+logger = logging.getLogger(__name__)
+
+
+class Watched(Protocol):
+    """What a health check asks of `prove_core.engine.Engine`."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def pass_age_s(self) -> float: ...
+
+
+class Health:
+    """The state of one replica, as Serve asks for it. Once failed it stays so."""
+
+    def __init__(self, engine: Watched, server: ChannelServer, pass_limit_s: float) -> None:
+        self._engine = engine
+        self._server = server
+        self._pass_limit_s = pass_limit_s
+        self.failed = asyncio.Event()
+
+    async def check(self) -> None:
+        """Raise `EngineStopped` when the engine thread has ended or hangs.
+
+        Serve stops a failed replica like any other, and would wait for its sessions: so they are sent away at once.
+        """
+        reason = self._failure()
+        if reason is not None and not self.failed.is_set():
+            logger.error("this replica gives up its sessions: %s", reason)
+            self.failed.set()
+            await self._server.stop()
+        if self.failed.is_set():
+            raise EngineStopped(reason or "the engine thread hung")
+
+    def _failure(self) -> str | None:
+        if not self._engine.alive:
+            return "the engine thread has ended"
+        if self._engine.pass_age_s > self._pass_limit_s:
+            return f"a forward pass has lasted longer than {self._pass_limit_s:g} s"
+        return None
