@@ -204,12 +204,20 @@ class DecodingParams:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What part of a completion took: cycles begun, forward passes of each role, and seconds in them."""
+    """What part of a completion took: cycles begun, forward passes of each role, and seconds.
+
+    `pass_seconds` in forward passes, `verify_seconds` of them in passes that only verify; `gate_seconds` in decisions;
+    `queue_seconds` before the first pass of a call; `channel_seconds` of calls to another process, beyond all that.
+    """
 
     cycles: int = 0
     proposer_passes: int = 0
     verifier_passes: int = 0
     pass_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    gate_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    channel_seconds: float = 0.0
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -217,6 +225,10 @@ class Cost:
             self.proposer_passes + other.proposer_passes,
             self.verifier_passes + other.verifier_passes,
             self.pass_seconds + other.pass_seconds,
+            self.verify_seconds + other.verify_seconds,
+            self.gate_seconds + other.gate_seconds,
+            self.queue_seconds + other.queue_seconds,
+            self.channel_seconds + other.channel_seconds,
         )
 
 

@@ -82,6 +82,7 @@ class TwoModelRun:
         self._sessions = sessions
         self._clock = _CycleClock(observe) if observe else None
         self._ahead = AheadCall()
+        self._sent = 0.0
 
     async def events(self) -> AsyncGenerator[Step | Finished]:
         """Each call is sent before the steps that led to it are yielded: a slow reader delays no pass."""
@@ -103,8 +104,9 @@ class TwoModelRun:
                 finally:
                     if future is not None:
                         future.cancel()
+                call_seconds = time.perf_counter() - self._sent
                 self._count(turn.following, result)
-                turn = self._driver.advance(result)
+                turn = self._driver.advance(result, call_seconds)
         finally:
             self._ahead.cancel()
         for step in turn.steps:
@@ -124,6 +126,10 @@ class TwoModelRun:
         """None for a session that is not open: `_answer` will wait for it, after the steps have been yielded."""
         if self._clock:
             self._clock.start(pending)
+        return self._start(pending)
+
+    def _start(self, pending: Pending) -> asyncio.Future[CallResult] | None:
+        self._sent = time.perf_counter()
         return self._sessions[pending.role].start(pending.request)
 
     async def _answer(self, pending: Pending, future: asyncio.Future[CallResult] | None) -> CallResult:
@@ -131,12 +137,12 @@ class TwoModelRun:
         try:
             if not pending.request.commit.keep and future is None:
                 await session.open()
-                future = session.start(pending.request)
+                future = self._start(pending)
             for _ in range(MAX_LOSSES_IN_A_ROW):
                 try:
                     return await session.finish(future)
                 except SessionLost:
-                    future = session.start(self._driver.reopen().request)
+                    future = self._start(self._driver.reopen())
             raise ReplicaUnavailable(f"the {pending.role} has lost the session {MAX_LOSSES_IN_A_ROW} times in a row")
         except ReplicaUnavailable as error:
             if pending.role is Role.VERIFIER:

@@ -3,10 +3,12 @@
 The same driver serves the engine thread (one model) and the Router (two): they differ in how a request is executed.
 """
 
+import time
 from dataclasses import dataclass, replace
 
 from prove_core.decoding.cycle import AR_ONLY, Ahead, Collect, Planner, Request, decode
 from prove_core.types import (
+    Call,
     CallRequest,
     CallResult,
     Commit,
@@ -19,6 +21,7 @@ from prove_core.types import (
     SamplingParams,
     Step,
     TokenIds,
+    Verify,
 )
 
 
@@ -79,12 +82,17 @@ class CompletionDriver:
         self._spent = Cost()
         self._waiting: Request | None = None
         self._ahead: Ahead | None = None
+        self._counted = 0.0  # the moment up to which decisions are part of what was spent
 
-    def advance(self, result: CallResult | None = None) -> Turn:
-        """Feed the result of what followed the last turn: None at the start, and for an `ahead` that got lost."""
+    def advance(self, result: CallResult | None = None, call_seconds: float | None = None) -> Turn:
+        """Feed the result of what followed the last turn: None at the start, and for an `ahead` that got lost.
+
+        `call_seconds`: how long the call took for a caller in another process.
+        """
+        self._counted = time.perf_counter()
         asked = self._waiting or self._ahead
         if result is not None and asked is not None:
-            self.spent(asked.role, result)
+            self._spent += _cost(asked.role, asked.call, result, call_seconds)
         answer = None if result is None else result.answer
         steps: list[Step] = []
         ahead: Pending | None = None
@@ -103,12 +111,15 @@ class CompletionDriver:
 
     def spent(self, role: Role, result: CallResult) -> None:
         """Count what a call cost; `advance` does it for results that it is fed."""
-        self._spent += _cost(role, result)
+        self._spent += _cost(role, None, result, None)
 
     def _take(self, step: Step, steps: list[Step]) -> None:
         """Commit a step. One without tokens or candidates is nobody's news; what it cost goes to the next."""
         self._spent += step.cost
         if step.tokens or step.drafted:
+            now = time.perf_counter()
+            self._spent += Cost(gate_seconds=now - self._counted)
+            self._counted = now
             steps.append(replace(step, cost=self._spent))
             self.ledger.tokens += step.tokens
             self._spent = Cost()
@@ -125,10 +136,17 @@ class CompletionDriver:
         return Pending(request.role, CallRequest(commit, request.call, self._floor, self._sampling))
 
 
-def _cost(role: Role, result: CallResult) -> Cost:
-    if role is Role.PROPOSER:
-        return Cost(proposer_passes=result.passes, pass_seconds=result.pass_seconds)
-    return Cost(verifier_passes=result.passes, pass_seconds=result.pass_seconds)
+def _cost(role: Role, call: Call | None, result: CallResult, call_seconds: float | None) -> Cost:
+    proposer = role is Role.PROPOSER
+    inside = result.pass_seconds + result.queue_seconds
+    return Cost(
+        proposer_passes=result.passes if proposer else 0,
+        verifier_passes=0 if proposer else result.passes,
+        pass_seconds=result.pass_seconds,
+        verify_seconds=result.pass_seconds if isinstance(call, Verify) else 0.0,
+        queue_seconds=result.queue_seconds,
+        channel_seconds=0.0 if call_seconds is None else max(0.0, call_seconds - inside),
+    )
 
 
 def _floor(prompt_length: int, limits: Limits) -> Floor | None:
