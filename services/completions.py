@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from services.api.replies import Head
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events
 from services.metrics.healing import HealingMetrics
+from services.metrics.requests import RequestMeter, RequestMetrics
 from services.metrics.router import RouterMetrics
 from services.run import Plan, RequestRun
 from services.session_factory import SessionFactory
@@ -41,7 +43,7 @@ class ChatService:
         self, settings: Settings, info: CheckpointInfo, roles: Mapping[Role, RoleAccess], metrics: RouterMetrics
     ) -> None:
         self.settings = settings
-        self.metrics = metrics
+        self.metrics = RequestMetrics(metrics)
         self._info = info
         self._roles = roles
         self._renderer = PromptRenderer(info.tokenizer)
@@ -77,11 +79,19 @@ class ChatService:
 
     async def events(self, plan: Plan) -> Events:
         """Run the plan. Closing the events cancels it and frees its pages on both roles. Raises as the models do."""
+        meter = self.metrics.request(plan.params.mode, len(plan.prompt), plan.head.choices, time.perf_counter())
+        with meter.measured():
+            async with contextlib.aclosing(self._run(plan, meter)) as events:
+                async for event in events:
+                    yield event
+
+    async def _run(self, plan: Plan, meter: RequestMeter) -> Events:
         if self.running >= self.settings.router.max_ongoing_requests:
             raise overloaded()
         self.running += 1
         lessors = {role: self._roles[role].lessor for role in plan.roles}
-        run = RequestRun(plan, lessors, self._sessions, self._info.tokenizer, self.settings.limits.request_timeout_s)
+        timeout_s = self.settings.limits.request_timeout_s
+        run = RequestRun(plan, lessors, self._sessions, self._info.tokenizer, timeout_s, meter)
         try:
             async with contextlib.aclosing(run.events()) as events:
                 async for event in events:

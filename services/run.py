@@ -28,6 +28,7 @@ from services.api.streaming import Delta, Ended, Event, Events, Summary
 from services.api.trace import CommitTrace
 from services.degrade import Degraded
 from services.driver import complete
+from services.metrics.requests import RequestMeter
 from services.session_factory import SessionFactory
 from services.sessions import Lease, Lessor
 
@@ -55,12 +56,14 @@ class RequestRun:
         sessions: SessionFactory,
         tokenizer: PreTrainedTokenizerBase,
         timeout_s: float,
+        meter: RequestMeter,
     ) -> None:
         self._plan = plan
         self._lessors = {role: _OneByOne(lessor) for role, lessor in lessors.items()}
         self._sessions = sessions
         self._tokenizer = tokenizer
         self._timeout_s = timeout_s
+        self._meter = meter
         self._arrived = time.perf_counter()
         self._first_token_s: float | None = None
         self._queue: asyncio.Queue[Event | Exception] = asyncio.Queue()
@@ -117,6 +120,7 @@ class RequestRun:
             return False
         if isinstance(event, Finished):
             self._statistics[index].ended(event)
+            self._meter.choices[index].ended(event.reason, event.cost)
             self._say(index, text.finish())
             self._queue.put_nowait(Ended(index, event.reason))
             return True
@@ -124,8 +128,10 @@ class RequestRun:
         if self._first_token_s is None and step.step.tokens:
             self._first_token_s = time.perf_counter() - self._arrived
         self._statistics[index].add(step.step)
+        self._meter.choices[index].add(step.step)
         self._tell_commit(index, step)
         if step.stopped:
+            self._meter.choices[index].ended(FinishReason.STOP)
             self._queue.put_nowait(Ended(index, FinishReason.STOP))
         return step.stopped
 

@@ -94,6 +94,15 @@ def from_validation(error: ValidationError | RequestValidationError) -> ApiError
 
 def to_api_error(error: BaseException) -> ApiError:
     """Any failure as the client may see it; what is not meant for clients becomes a bare 500 and goes to the log."""
+    shown = expected(error)
+    if shown is not None:
+        return shown
+    log.error("request failed", exc_info=error)
+    return ApiError(500, "The server had an error while processing your request", type="server_error")
+
+
+def expected(error: BaseException) -> ApiError | None:
+    """A failure that has a meaning for the client, as the client sees it."""
     match error:
         case ApiError():
             return error
@@ -105,8 +114,7 @@ def to_api_error(error: BaseException) -> ApiError:
             return _from_request(error)
         case EngineStopped() | ReplicaUnavailable():
             return unavailable(str(error))
-    log.error("request failed", exc_info=error)
-    return ApiError(500, "The server had an error while processing your request", type="server_error")
+    return None
 
 
 def _from_request(error: RequestError | PoolExhausted) -> ApiError:

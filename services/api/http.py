@@ -45,8 +45,9 @@ def create_app(service: ChatService, targets: Targets | None = None) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        body = await read_json_body(request, service.settings.limits.max_body_bytes)
-        reply = await unless_disconnected(request, _chat(service, ChatCompletionRequest.parse(body)))
+        with service.metrics.refusing():
+            body = ChatCompletionRequest.parse(await read_json_body(request, service.settings.limits.max_body_bytes))
+        reply = await unless_disconnected(request, _chat(service, body))
         return reply if reply is not None else Response(status_code=CLIENT_CLOSED_REQUEST)
 
     if targets is not None:
@@ -55,7 +56,8 @@ def create_app(service: ChatService, targets: Targets | None = None) -> FastAPI:
 
 
 async def _chat(service: ChatService, request: ChatCompletionRequest) -> Response:
-    plan = await service.plan(request)
+    with service.metrics.refusing():
+        plan = await service.plan(request)
     events = service.events(plan)
     if not request.stream:
         return JSONResponse((await collect(events, plan.head)).model_dump(mode="json"))

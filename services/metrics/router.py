@@ -1,7 +1,12 @@
 """The metrics of one Router. Whatever happens in it is counted on these, by whoever makes it happen."""
 
+from prove_core.types import FinishReason, Mode
 from services.metrics import catalogue as declared
 from services.metrics.registry import Registry
+
+CANCELLED, TIMEOUT, REJECTED, OVERLOADED, FAILED = "cancelled", "timeout", "rejected", "overloaded", "failed"
+OUTCOMES = (*FinishReason, CANCELLED, TIMEOUT, REJECTED, OVERLOADED, FAILED)
+UNKNOWN = "unknown"  # the mode of a request that was refused before it had one
 
 
 class RouterMetrics:
@@ -30,3 +35,14 @@ class RouterMetrics:
         self.degraded_requests = registry.counter(declared.DEGRADED_REQUESTS)
         self.degraded = registry.gauge(declared.DEGRADED)
         self.replicas = registry.gauge(declared.REPLICAS)
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Rates miss the first increment of a series that was not there before."""
+        by_mode = (self.prompt_tokens, self.generation_tokens, self.cycles, self.committed_tokens)
+        for counter in (*by_mode, self.drafts, self.draft_tokens, self.accepted_tokens):
+            for mode in Mode:
+                counter.labels(mode)
+        for name in (*Mode, UNKNOWN):
+            for outcome in OUTCOMES:
+                self.outcomes.labels(name, outcome)

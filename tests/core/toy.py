@@ -1,6 +1,7 @@
 """A model without weights whose KV cache can be checked: slots hold token ids, and every pass proves what it reads."""
 
 import random
+import time
 import zlib
 from collections.abc import Sequence
 
@@ -35,6 +36,7 @@ class ToyRunner:
 
     def run(self, windows: Sequence[Window]) -> PassOutput:
         """Write, read back and predict, window by window."""
+        began = time.perf_counter()
         self.passes.append(list(windows))
         written: set[tuple[int, int]] = set()
         outputs = []
@@ -50,7 +52,7 @@ class ToyRunner:
             context = [self.slots[slot] for slot in slots[: window.end]]
             assert GARBAGE not in context, "a placeholder's KV was read as context"
             outputs.append(self._predict(window, context))
-        return PassOutput(outputs, 0.0)
+        return PassOutput(outputs, time.perf_counter() - began)
 
     def _slot(self, window: Window, position: int) -> tuple[int, int]:
         return window.pages[position // self.page_size], position % self.page_size

@@ -33,6 +33,7 @@ class ToyServer:
     service: ChatService
     proposer: Replica
     verifier: Replica
+    registry: Registry
 
     async def ask(self, text: str = "the quick brown fox", **fields: Any) -> httpx.Response:
         """POST a chat completion."""
@@ -73,7 +74,7 @@ async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            yield ToyServer(client, port, service, p, v)
+            yield ToyServer(client, port, service, p, v, registry)
     finally:
         server.should_exit = True
         await task
