@@ -14,6 +14,7 @@ from typing import Self
 from prove_core.model.progress import SILENT, Progress
 from services.address import LaunchError, free_port, reachable
 from services.preflight import check_pools, configured_pools, read_checkpoints
+from services.security.keys import Keys
 from services.settings import Settings
 
 __all__ = ["LaunchError", "Running", "launch"]
@@ -49,8 +50,10 @@ class Running:
 
 
 def launch(settings: Settings, progress: Progress = SILENT) -> Running:
-    """Start everything and return once it answers. Raises `LaunchError`, CheckpointError and the like, in one line."""
+    """Start everything and return once it answers. Raises `LaunchError`, `SettingsError` and the like, in one line."""
     port = free_port(settings.host, settings.port)
+    if "RAY_ADDRESS" not in os.environ:  # else Routers run elsewhere, and say the same when they start
+        Keys.load(settings.security)
     info = read_checkpoints(settings, progress)
     check_pools(settings, info.context_length, configured_pools(settings))
     running = Running(f"http://{reachable(settings.host)}:{port}")

@@ -20,6 +20,7 @@ from services.metrics.placement import PlacementMetrics
 from services.metrics.router import RouterMetrics
 from services.metrics.targets import Target, targets
 from services.preflight import check_pools, read_checkpoints
+from services.security.keys import Keys
 from services.settings import Settings
 
 
@@ -30,6 +31,7 @@ class Router:
         self, settings: dict[str, Any], proposer: DeploymentHandle, verifier: DeploymentHandle | None = None
     ) -> None:
         checked = Settings.model_validate(settings)
+        self._keys = Keys.load(checked.security)
         registry = replica_registry(Part.ROUTER, checked.served_name)
         metrics = RouterMetrics(registry)
         info = await asyncio.to_thread(read_checkpoints, checked)
@@ -43,7 +45,7 @@ class Router:
         self._metrics = await published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self._service, self._targets if self._metrics else None)
+        return create_app(self._service, self._targets if self._metrics else None, self._keys)
 
     async def _targets(self) -> list[Target]:
         return targets(await self._members.replicas(), self._service.settings.served_name)

@@ -14,6 +14,7 @@ from prove_core.types import DecodingParams, Gate, GateWeights, Mode
 from services.healing import Healing
 from services.observability import MetricsSettings, Observed
 from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
+from services.security.settings import SecuritySettings
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
@@ -149,6 +150,7 @@ class Settings(Frozen):
     limits: RequestLimits = RequestLimits()
     metrics: MetricsSettings = MetricsSettings()
     healing: Healing = Healing()
+    security: SecuritySettings = SecuritySettings()
 
     @model_validator(mode="after")
     def _default_mode_is_served(self) -> Self:

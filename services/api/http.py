@@ -13,20 +13,24 @@ from starlette.types import Receive, Scope, Send
 from services.api import errors
 from services.api.body import read_json_body
 from services.api.discovery import Targets, discovery_routes
+from services.api.guard import Guard
 from services.api.replies import ModelCard, ModelList
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import collect, started, stream
 from services.completions import ChatService
+from services.security.keys import Keys
 
 T = TypeVar("T")
 READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
 CLIENT_CLOSED_REQUEST = 499  # nobody reads it but logs and metrics
 
 
-def create_app(service: ChatService, targets: Targets | None = None) -> FastAPI:
-    """The API over `service`; `targets` lists where metrics are, if anywhere."""
+def create_app(service: ChatService, targets: Targets | None = None, keys: Keys | None = None) -> FastAPI:
+    """The API over `service`; `targets` lists where metrics are, if anywhere; `keys` open it, if it is not open."""
     app = FastAPI(title="ProVe", openapi_url=None, docs_url=None, redoc_url=None)
     errors.install(app)
+    if keys is not None:
+        app.add_middleware(Guard, keys=keys)
     card = ModelCard(id=service.settings.served_name, created=int(time.time()))
 
     @app.api_route("/health", methods=READ)

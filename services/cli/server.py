@@ -13,8 +13,9 @@ from services.cli.errors import STDERR, one_line_errors
 from services.settings import Settings
 
 FORCE_S = 8.0  # longest teardown of a start that was interrupted
+KEY_HEADER = ' -H "Authorization: Bearer $KEY"'
 CURL = """\
-curl -N {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{{
+curl -N {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{{
   "model": "{model}", "stream": true, "max_tokens": 64,
   "messages": [{{"role": "user", "content": "Why is the sky blue?"}}],
   "decoding": {{"mode": "lossless"}}}}'"""
@@ -78,7 +79,8 @@ def _serve(settings: Settings, stop: Stop) -> None:
         running = launch(settings, progress)
     with running:
         STDERR.print(f"\n[bold]{running.url}[/bold] serves [bold]{settings.served_name}[/bold]. Try:\n")
-        typer.echo(CURL.format(url=running.url, model=settings.served_name))
+        key = KEY_HEADER if settings.security.guarded else ""
+        typer.echo(CURL.format(url=running.url, key=key, model=settings.served_name))
         STDERR.print("\nCtrl-C stops it.", style="dim")
         stop.wait()
 

@@ -16,6 +16,7 @@ from services.completions import ChatService, RoleAccess
 from services.metrics.metric import Part
 from services.metrics.registry import Identity, Registry
 from services.metrics.router import RouterMetrics
+from services.security.keys import Keys
 from services.settings import Settings, parse_settings
 from tests.core.text.vocabularies import byte_level
 from tests.services.toy_engine import Replica, ToyLessor, replicas
@@ -66,7 +67,8 @@ async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -
         roles[Role.VERIFIER] = RoleAccess(ToyLessor([v]), v.engine.capacity)
     registry = Registry(Identity(Part.ROUTER, "toy", settings.served_name))
     service = ChatService(settings, info, roles, RouterMetrics(registry))
-    config = uvicorn.Config(create_app(service), port=0, log_level="error", lifespan="off")
+    app = create_app(service, keys=Keys.load(settings.security))
+    config = uvicorn.Config(app, port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
     while not server.started:
