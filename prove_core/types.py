@@ -122,14 +122,32 @@ Call = Propose | Verify | Draft | Fuse | Continue
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The log-probability of a row's choice, and ids with theirs, best first: as many as the request asks for.
+
+    Natural logarithms, of the distribution that the row chooses from before temperature and cuts: biases, penalties and
+    bans count.
+    """
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+Logprobs = tuple[TokenLogprob, ...]
+"""One for each row of tokens that has an output, or none at all where nobody asks for them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """d_1..d_B and c_1..c_B: each row's choice and its probability (float32 softmax at temperature 1).
 
-    Here and in the other answers a choice is the argmax, or what the request's sampling makes of the row.
+    Here and in the other answers a choice is the argmax, or what the request's sampling makes of the row. `logprobs` is
+    of d_1 alone, the AR token.
     """
 
     tokens: TokenIds
     confidences: tuple[float, ...]
+    logprobs: Logprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +160,7 @@ class Reading:
 
     argmax: TokenIds
     probabilities: tuple[float, ...]
+    logprobs: Logprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +180,7 @@ class Fused:
     argmax: TokenIds
     drafts: TokenIds
     confidences: tuple[float, ...]
+    logprobs: Logprobs = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +258,7 @@ class Step:
 
     Candidates are the tokens that could have been rejected: a block's first token is the AR token and is none.
     `cost` is what was spent since the step before. `rejected`, filled for `trace` alone, are the candidates that stood
-    where the accepted ones end.
+    where the accepted ones end. `logprobs` are of the `tokens`, if the request asks for them.
     """
 
     tokens: TokenIds
@@ -246,12 +266,14 @@ class Step:
     accepted: int = 0
     cost: Cost = Cost()
     rejected: TokenIds = ()
+    logprobs: Logprobs = ()
 
     def cut(self, kept: int) -> "Step":
         """The step with its first `kept` tokens. What was rejected beyond a cut is not the user's to see."""
         if kept >= len(self.tokens):
             return self
-        return replace(self, tokens=self.tokens[:kept], accepted=min(self.accepted, kept), rejected=())
+        accepted = min(self.accepted, kept)
+        return replace(self, tokens=self.tokens[:kept], accepted=accepted, rejected=(), logprobs=self.logprobs[:kept])
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +295,7 @@ class SamplingParams:
     least `min_p` times as probable as the best one. At temperature 0 the best adjusted logit is taken.
 
     `seed` (0 .. 2^64 - 1) and a token's index in its sequence decide the draw. The completion begins at index
-    `prompt_length`.
+    `prompt_length`. `logprobs`: report each token's log-probability, and those of so many of the likeliest ids.
     """
 
     prompt_length: int
@@ -286,6 +308,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
 
     @property
     def draws(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prove_core.decoding.cycle import TWO_MODEL_MODES
-from prove_core.decoding.sampling import check_samples
+from prove_core.decoding.sampling import check_logprobs, check_samples
 from prove_core.errors import PoolExhausted, RequestError
 from prove_core.model.info import CheckpointInfo
 from prove_core.text.context import completion_limit
@@ -63,6 +63,7 @@ class ChatService:
         prompt = await self._prompt(request)
         sampling = request.sampling(len(prompt))
         check_samples(params, sampling)
+        check_logprobs(params, sampling)
         limits = Limits(
             max_tokens=self._max_tokens(len(prompt), request.completion_limit, roles),
             stop_ids=self._stop_ids(request),

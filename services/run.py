@@ -23,6 +23,7 @@ from prove_core.types import (
     TokenIds,
 )
 from services.api.errors import ApiError
+from services.api.logprobs import content_scores
 from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Events, Summary
 from services.api.trace import CommitTrace
@@ -136,11 +137,12 @@ class RequestRun:
         return step.stopped
 
     def _tell_commit(self, index: int, step: TextStep) -> None:
-        if self._plan.params.trace:
-            trace = CommitTrace.of(step, self._statistics[index].cost.cycles)
-            self._queue.put_nowait(Delta(index, step.text, trace))
-        else:
-            self._say(index, step.text)
+        trace = CommitTrace.of(step, self._statistics[index].cost.cycles) if self._plan.params.trace else None
+        sampling = self._plan.sampling
+        asked = sampling is not None and sampling.logprobs is not None
+        delta = Delta(index, step.text, trace, content_scores(self._tokenizer, step.step) if asked else None)
+        if delta:
+            self._queue.put_nowait(delta)
 
     def _say(self, index: int, text: str) -> None:
         if text:

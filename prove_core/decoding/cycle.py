@@ -97,13 +97,20 @@ AR_ONLY = _ArOnly()
 def _propose(block_size: int) -> Generator[Item, Answer | None, Proposal]:
     """One proposer pass; d_1 is committed at once."""
     proposal = cast(Proposal, (yield Request(Role.PROPOSER, Propose(block_size))))
-    yield Step(proposal.tokens[:1])
+    yield Step(proposal.tokens[:1], logprobs=proposal.logprobs)
     return proposal
 
 
-def _decided(block: TokenIds, accepted: int, *own: int) -> Step:
-    """The verdict on a block: `accepted` of it, then the verifying pass's own token, if it gives one."""
-    return Step((*block[:accepted], *own), len(block), accepted, rejected=block[accepted:])
+def _gated(block: TokenIds, accepted: int) -> Step:
+    """The verdict of a threshold on a block: `accepted` of it."""
+    return Step(block[:accepted], len(block), accepted, rejected=block[accepted:])
+
+
+def _verified(block: TokenIds, accepted: int, answer: Reading | Fused) -> Step:
+    """The verdict of the proposer itself: `accepted` of the block, then its own next token."""
+    logprobs = answer.logprobs[: accepted + 1]
+    tokens = (*block[:accepted], answer.argmax[accepted])
+    return Step(tokens, len(block), accepted, rejected=block[accepted:], logprobs=logprobs)
 
 
 def ar(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
@@ -117,7 +124,7 @@ def mars(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = proposal.tokens[1:]
     accepted = confident_length(proposal.confidences[1:], params.tau)
-    yield _decided(block, accepted)
+    yield _gated(block, accepted)
     return None
 
 
@@ -142,7 +149,7 @@ def prove(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> C
         yield Ahead(Role.PROPOSER, Continue(block, branches))
     reading = cast(Reading, (yield Request(Role.VERIFIER, Verify(block))))
     accepted = gated_length(params, evidence(block, confidences, reading))
-    yield _decided(block, accepted)
+    yield _gated(block, accepted)
     following = foresight.judged(confidences, accepted)
     if all(branch.accepted != accepted for branch in branches):
         return following
@@ -171,7 +178,7 @@ def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> C
     branches = plan_branches(drafts.confidences[: len(block)], drafts.outlook, rows, budget.remaining)
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches))))
     accepted = match_length(block, answer.argmax)
-    yield _decided(block, accepted, answer.argmax[accepted])
+    yield _verified(block, accepted, answer)
     return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
 
 
@@ -187,7 +194,7 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, planner: Planner)
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))
     accepted = match_length(block, answer.argmax)
     planner.learn(len(block), accepted)
-    yield _decided(block, accepted, answer.argmax[accepted])
+    yield _verified(block, accepted, answer)
     return Drafts(answer.drafts, answer.confidences, drafts.outlook)
 
 
@@ -205,7 +212,7 @@ def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -
 def _verify_greedily(block: tuple[int, ...]) -> Generator[Item, Answer | None, None]:
     reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block))))
     accepted = match_length(block, reading.argmax)
-    yield _decided(block, accepted, reading.argmax[accepted])
+    yield _verified(block, accepted, reading)
 
 
 CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Planner], Cycle]] = {

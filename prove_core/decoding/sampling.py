@@ -20,6 +20,13 @@ def check_samples(params: DecodingParams, sampling: SamplingParams | None) -> No
         raise RequestError(f"{asked} needs decoding.mode {names}, not '{params.mode.value}'", "temperature")
 
 
+def check_logprobs(params: DecodingParams, sampling: SamplingParams | None) -> None:
+    """Raises RequestError if log-probabilities are asked for where tokens are committed that no model has read yet."""
+    if sampling is not None and sampling.logprobs is not None and params.mode not in EXACT_MODES:
+        names = " or ".join(mode.value for mode in EXACT_MODES)
+        raise RequestError(f"logprobs needs decoding.mode {names}, not '{params.mode.value}'", "logprobs")
+
+
 def choice_seed(seed: int, choice: int) -> int:
     """The seed (0 .. 2^64 - 1) of a request's choice; the first has the request's own."""
     if choice == 0:

@@ -143,13 +143,14 @@ class Job:
             return None
         match self.request.call:
             case Propose():
-                return Proposal(output.argmax + output.drafts, output.confidences + output.draft_confidences)
+                tokens, confidences = output.argmax + output.drafts, output.confidences + output.draft_confidences
+                return Proposal(tokens, confidences, output.logprobs)
             case Fuse():
-                return Fused(output.argmax, output.drafts, output.draft_confidences)
+                return Fused(output.argmax, output.drafts, output.draft_confidences, output.logprobs)
             case Continue(_, branches):
                 return Continued(_proposals(branches, output))
             case Verify():
-                return Reading(output.argmax, output.probabilities)
+                return Reading(output.argmax, output.probabilities, output.logprobs)
             case Draft(length):
                 self._drafts.append(output.argmax[0])
                 return Drafted(tuple(self._drafts)) if len(self._drafts) == length else None

@@ -13,7 +13,7 @@ from prove_core.types import SamplingParams
 
 def adjust_token_rows(logits: torch.Tensor, windows: Sequence[Window]) -> None:
     """Change `logits` `[rows, vocabulary]`, the outputs' rows of all windows in order, in place."""
-    for window, params, first in _sampled(windows):
+    for window, params, first in sampled_windows(windows):
         if not params.adjusts:
             continue
         row_tokens = window.tokens[len(window.tokens) - window.logits + 1 :]
@@ -28,7 +28,7 @@ def draw_token_rows(best: torch.Tensor, logits: torch.Tensor, windows: Sequence[
     """Put what is drawn from masked `logits` into `best` `[rows]` where a window draws its tokens."""
     rows: list[int] = []
     asks: list[Ask] = []
-    for window, params, first in _sampled(windows):
+    for window, params, first in sampled_windows(windows):
         if params.draws:
             rows.extend(range(first, first + window.logits))
             asks.extend((params, index) for index in range(window.end - window.logits + 1, window.end + 1))
@@ -44,7 +44,7 @@ def occurrences(window: Window, params: SamplingParams, count: int) -> Occurrenc
     return Occurrences.of((*window.before, *window.tokens)[:count], params.prompt_length)
 
 
-def _sampled(windows: Sequence[Window]) -> Iterator[tuple[Window, SamplingParams, int]]:
+def sampled_windows(windows: Sequence[Window]) -> Iterator[tuple[Window, SamplingParams, int]]:
     """Windows with rows that want an output and a sampling of their own, and the first of these rows."""
     first = 0
     for window in windows:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from prove_core.model.logprobs import with_logprobs
 from prove_core.model.sampled import adjust_token_rows, draw_token_rows
 from prove_core.model.window import Window, WindowOutput
 
@@ -36,7 +37,8 @@ class Scorer:
         # row by row and in one thread each, unlike logsumexp: a row's bits don't depend on how many there are
         probabilities = torch.softmax(logits, -1)
         confidence = probabilities.gather(1, best[:, None])[:, 0].tolist()
-        return _split(windows, best.tolist(), confidence, _targets(probabilities, windows))
+        outputs = _split(windows, best.tolist(), confidence, _targets(probabilities, windows))
+        return with_logprobs(outputs, logits, best, windows)
 
 
 def _apply_floors(logits: torch.Tensor, windows: Sequence[Window]) -> None:

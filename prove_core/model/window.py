@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from prove_core.types import Floor, SamplingParams, TokenIds
+from prove_core.types import Floor, Logprobs, SamplingParams, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,8 @@ class Window:
 class WindowOutput:
     """Per logits row of tokens: its chosen id and that id's probability; per target: its probability at its row.
 
-    `argmax` is what its name says unless the window's `sampling` adjusts or draws.
+    `argmax` is what its name says unless the window's `sampling` adjusts or draws. `logprobs` are of these choices,
+    where `sampling` asks for them.
 
     `drafts` and `draft_confidences` are what the placeholders of the groups in use propose, group after group: of the
     one that stands where the window's targets, read as a block to verify, stop being the argmax (nothing if there is no
@@ -113,6 +114,7 @@ class WindowOutput:
     probabilities: tuple[float, ...]
     drafts: TokenIds = ()
     draft_confidences: tuple[float, ...] = ()
+    logprobs: Logprobs = ()
 
 
 @dataclass(frozen=True, slots=True)

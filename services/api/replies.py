@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from prove_core.statistics import CompletionStatistics
 from prove_core.types import Cost, FinishReason, Mode
+from services.api.logprobs import ChoiceLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class Choice(BaseModel):
 
     index: int
     message: ReplyMessage
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
     finish_reason: FinishReason
 
 

@@ -41,6 +41,8 @@ class SamplingOptions(Strict):
     frequency_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(None, ge=1e-2, le=2)
     logit_bias: Annotated[Biases | None, BeforeValidator(_token_id_keys)] = None
+    logprobs: bool | None = Field(None, description="Report each token's log-probability.")
+    top_logprobs: int | None = Field(None, ge=0, le=20, description="And those of so many of the likeliest tokens.")
 
     @property
     def effective_temperature(self) -> float:
@@ -58,9 +60,10 @@ class SamplingOptions(Strict):
             frequency_penalty=self.frequency_penalty or 0.0,
             repetition_penalty=self.repetition_penalty or 1.0,
             logit_bias=tuple((int(token), value) for token, value in (self.logit_bias or {}).items() if value),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
         if not self.effective_temperature:
-            return adjustments if adjustments.adjusts else None
+            return adjustments if adjustments.adjusts or self.logprobs else None
         return replace(
             adjustments,
             temperature=self.effective_temperature,

@@ -16,7 +16,7 @@ from prove_core.text.prompt import Message
 from prove_core.types import DecodingParams, Gate, Mode
 from services.api.chat import ChatMessage, Strict
 from services.api.errors import from_validation
-from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse, unsupported
+from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse
 from services.api.sampling import Probability, SamplingOptions
 
 MAX_STOP_STRINGS = 16
@@ -80,8 +80,6 @@ class ChatCompletionRequest(SamplingOptions):
     n: int | None = Field(None, ge=1, le=16)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=20)
     user: str | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
@@ -104,12 +102,6 @@ class ChatCompletionRequest(SamplingOptions):
             raise invalid("is only allowed when stream is true", "decoding.trace")
         if self.top_logprobs is not None and not self.logprobs:
             raise invalid("is only allowed when logprobs is true", "top_logprobs")
-        return self
-
-    @model_validator(mode="after")
-    def _implemented_yet(self) -> Self:
-        if self.logprobs:
-            raise unsupported("is not supported yet", "logprobs")
         return self
 
     @classmethod

@@ -1,26 +1,34 @@
 """A reply from the events of its choices: as server-sent events, or whole."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic_core import to_json
 
 from prove_core.types import FinishReason
 from services.api.errors import to_api_error
+from services.api.logprobs import ChoiceLogprobs, ContentScore
 from services.api.replies import ChatCompletion, Choice, Head, Metrics, ReplyMessage, Usage
 from services.api.trace import CommitTrace
 
 DONE = b"data: [DONE]\n\n"
+NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Text that choice `index` gained, and how, where that was asked for."""
+    """Text that choice `index` gained; of its tokens the `logprobs` (None: nobody asks) and how they were decoded."""
 
     index: int
     text: str
     trace: CommitTrace | None = None
+    logprobs: list[ContentScore] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether a client has anything to learn of it."""
+        return bool(self.text or self.trace or self.logprobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +71,25 @@ async def stream(events: Events, head: Head, *, include_usage: bool = False) -> 
 async def collect(events: Events, head: Head) -> ChatCompletion:
     """The reply as a whole. Closes `events` however it ends; raises what they raise."""
     texts = [""] * head.choices
+    scores: dict[int, ChoiceLogprobs] = {}
     reasons: dict[int, FinishReason] = {}
     async with aclosing(_complete(events, head.choices)) as checked:
         async for event in checked:
             match event:
-                case Delta(index, text):
+                case Delta(index, text, _, logprobs):
                     texts[index] += text
+                    if logprobs is not None:
+                        scores.setdefault(index, ChoiceLogprobs()).content.extend(logprobs)
                 case Ended(index, reason):
                     reasons[index] = reason
                 case Summary(usage, metrics):
                     choices = [
-                        Choice(index=i, message=ReplyMessage(content=text), finish_reason=reasons[i])
+                        Choice(
+                            index=i,
+                            message=ReplyMessage(content=text),
+                            logprobs=scores.get(i),
+                            finish_reason=reasons[i],
+                        )
                         for i, text in enumerate(texts)
                     ]
     return ChatCompletion(
@@ -133,10 +149,8 @@ class _Frames:
     def of(self, event: Event) -> list[bytes]:
         """The frames that tell of an event."""
         match event:
-            case Delta(index, text, trace):
-                if not text and trace is None:
-                    return []
-                return [*self._introduction(index), self._chunk(index, {"content": text}, trace=trace)]
+            case Delta(index):
+                return [*self._introduction(index), self._delta(event)] if event else []
             case Ended(index, reason):
                 return [*self._introduction(index), self._chunk(index, {}, reason)]
             case Summary(usage, metrics):
@@ -149,12 +163,20 @@ class _Frames:
         self._introduced.add(index)
         return [self._chunk(index, {"role": "assistant", "content": ""})]
 
+    def _delta(self, event: Delta) -> bytes:
+        more: dict[str, object] = {} if event.trace is None else {"decoding": event.trace}
+        if event.logprobs:
+            more["logprobs"] = ChoiceLogprobs(content=event.logprobs)
+        return self._chunk(event.index, {"content": event.text}, more=more)
+
     def _chunk(
-        self, index: int, delta: dict[str, str], reason: FinishReason | None = None, trace: CommitTrace | None = None
+        self,
+        index: int,
+        delta: dict[str, str],
+        reason: FinishReason | None = None,
+        more: Mapping[str, object] = NOTHING,
     ) -> bytes:
-        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
-        if trace is not None:
-            choice["decoding"] = trace
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason, **more}
         usage = {"usage": None} if self._include_usage else {}
         return _frame({**self._head, "choices": [choice], **usage})
 

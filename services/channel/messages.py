@@ -121,6 +121,7 @@ _KIND_OF: Mapping[type, FrameKind] = {
     Fused: FrameKind.FUSED,
     Continued: FrameKind.CONTINUED,
 }
+MAX_LOGPROBS = 20  # OpenAI's
 _CALLS = frozenset(_KIND_OF[kind] for kind in get_args(Call))
 _ANSWERS = frozenset(_KIND_OF[kind] for kind in get_args(Answer))
 _DECODERS = {kind: msgspec.msgpack.Decoder(body) for kind, body in _BODIES.items()}
@@ -206,6 +207,7 @@ def _check_sampling(params: SamplingParams | None) -> None:
         and (params.temperature == 0 or 1e-5 <= params.temperature <= 1e4)
         and 0 < params.top_p <= 1
         and 0 <= params.min_p <= 1
+        and 0 <= (params.logprobs or 0) <= MAX_LOGPROBS
         and min((params.top_k, params.prompt_length, params.seed, *(token for token, _ in params.logit_bias))) >= 0
     )
     if not sound:

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 
 from prove_core.model.window import PassOutput, Window, WindowOutput
+from prove_core.types import Logprobs, TokenLogprob
 
 VOCABULARY = 50
 GARBAGE = -1
@@ -78,7 +79,18 @@ class ToyRunner:
         probabilities = tuple(
             0.9 if target == best else 0.001 for target, best in zip(window.targets, argmax, strict=False)
         )
-        return WindowOutput(argmax, confidences, probabilities, drafts, tuple(self.random.random() for _ in drafts))
+        guessed = tuple(self.random.random() for _ in drafts)
+        return WindowOutput(argmax, confidences, probabilities, drafts, guessed, self._logprobs(window, argmax))
+
+    def _logprobs(self, window: Window, argmax: tuple[int, ...]) -> Logprobs:
+        """Made up, but the same wherever a token is chosen."""
+        if window.sampling is None or window.sampling.logprobs is None:
+            return ()
+        top = range(window.sampling.logprobs)
+        return tuple(
+            TokenLogprob(-0.01 * token, tuple(((token + i) % VOCABULARY, -0.01 * token - i) for i in top))
+            for token in argmax
+        )
 
     def _guesses(self, window: Window, truth: list[int], count: int) -> tuple[int, ...]:
         """What placeholders behind `truth` propose."""
