@@ -14,6 +14,7 @@ from prove_core.text.context import completion_limit
 from prove_core.text.prompt import PromptRenderer
 from prove_core.types import DecodingParams, Limits, Role, TokenIds
 from services.api.errors import model_not_found, overloaded
+from services.api.limits import check_limits, check_prompt
 from services.api.replies import Head
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events
@@ -56,11 +57,13 @@ class ChatService:
         """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""
         if request.model != self.settings.served_name:
             raise model_not_found(request.model)
+        check_limits(request, self.settings.limits)
         params = request.params(self._defaults)
         roles = self._roles_of(params)
         self._info.check_proposes(params)
         request.check_token_ids(self._info.vocab_size)
         prompt = await self._prompt(request)
+        check_prompt(len(prompt), self.settings.limits)
         sampling = request.sampling(len(prompt))
         check_samples(params, sampling)
         check_logprobs(params, sampling)
@@ -123,7 +126,8 @@ class ChatService:
                 f"The KV cache of the {role.value} holds {capacity} tokens, and the request needs at least {needed} "
                 f"({prompt} in the messages, {needed - prompt} in the completion)"
             )
-        return min(limit, capacity - prompt)
+        most = self.settings.limits.max_completion_tokens
+        return min(limit, capacity - prompt, limit if most is None else most)
 
     def _stop_ids(self, request: ChatCompletionRequest) -> frozenset[int]:
         own = frozenset(request.stop_token_ids or ())

@@ -12,6 +12,7 @@ from prove_core.errors import DataError
 from prove_core.model.builtin import BUILTINS
 from prove_core.types import DecodingParams, Gate, GateWeights, Mode
 from services.healing import Healing
+from services.limits import RequestLimits
 from services.observability import MetricsSettings, Observed
 from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
 from services.security.settings import SecuritySettings
@@ -119,13 +120,6 @@ class Decoding(Frozen):
     def params(self) -> DecodingParams:
         """As the engine takes it."""
         return DecodingParams(**dict(self))
-
-
-class RequestLimits(Frozen):
-    """What a client may ask of the server."""
-
-    max_body_bytes: int = Field(default=4 << 20, ge=1024)
-    request_timeout_s: float = Field(default=600.0, gt=0, description="From a request's arrival to its last token.")
 
 
 def _engine(checkpoint: str) -> EngineConfig:

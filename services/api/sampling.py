@@ -11,14 +11,14 @@ from prove_core.types import SamplingParams
 from services.api.chat import Strict
 from services.api.errors import from_validation
 from services.api.refusals import invalid
+from services.limits import MOST_BIASES
 
 GREEDY_BELOW = 1e-5  # vLLM's: so near 0 a draw is the argmax, and numbers may overflow
-MAX_BIASES = 1024  # they travel with every pass
 _DIGITS = 10  # of a token id, at most
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Biases = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_BIASES)]
+Biases = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MOST_BIASES)]
 
 
 def _token_id_keys(bias: object) -> object:

@@ -18,13 +18,12 @@ from services.api.chat import ChatMessage, Strict
 from services.api.errors import from_validation
 from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse
 from services.api.sampling import Probability, SamplingOptions
-
-MAX_STOP_STRINGS = 16
+from services.limits import MOST_CHOICES, MOST_STOPS
 
 TokenId = Annotated[int, Field(ge=0)]
 # A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.
 FROM_JSON = Field(strict=False)
-StopStrings = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], FROM_JSON, Field(max_length=MAX_STOP_STRINGS)]
+StopStrings = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], FROM_JSON, Field(max_length=MOST_STOPS)]
 
 
 class DecodingOptions(Strict):
@@ -75,9 +74,9 @@ class ChatCompletionRequest(SamplingOptions):
     max_completion_tokens: int | None = Field(None, ge=1, description="Newer name of max_tokens.")
     min_tokens: int | None = Field(None, ge=0, description="Tokens before an end or a stop string counts.")
     stop: Annotated[StopStrings | None, BeforeValidator(_as_list)] = None
-    stop_token_ids: Annotated[tuple[TokenId, ...], FROM_JSON] | None = None
+    stop_token_ids: Annotated[tuple[TokenId, ...], FROM_JSON, Field(max_length=MOST_STOPS)] | None = None
     ignore_eos: bool | None = None
-    n: int | None = Field(None, ge=1, le=16)
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None

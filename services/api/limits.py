@@ -1,0 +1,33 @@
+"""Whether a request keeps to what this server allows."""
+
+from collections.abc import Iterator
+
+from prove_core.errors import RequestError
+from services.api.schema import ChatCompletionRequest
+from services.limits import RequestLimits
+
+
+def check_limits(request: ChatCompletionRequest, limits: RequestLimits) -> None:
+    """Raise `RequestError` that names the first field beyond its limit."""
+    for field, count, most, what in _counts(request, limits):
+        if most is not None and count > most:
+            raise RequestError(f"{field} is limited to {most} {what}on this server", field)
+
+
+def check_prompt(tokens: int, limits: RequestLimits) -> None:
+    """Raise `RequestError` for a prompt of more `tokens` than allowed."""
+    most = limits.max_prompt_tokens
+    if most is not None and tokens > most:
+        raise RequestError(f"messages have {tokens} tokens; this server takes at most {most}", "messages")
+
+
+def _counts(request: ChatCompletionRequest, limits: RequestLimits) -> Iterator[tuple[str, int, int | None, str]]:
+    stops = request.stop or ()
+    completion = "max_tokens" if request.max_tokens is not None else "max_completion_tokens"
+    yield "messages", len(request.messages), limits.max_messages, "messages "
+    yield "n", request.n or 1, limits.max_choices, ""
+    yield "stop", len(stops), limits.max_stops, "strings "
+    yield "stop", max(map(len, stops), default=0), limits.max_stop_length, "characters a string "
+    yield "stop_token_ids", len(request.stop_token_ids or ()), limits.max_stops, "ids "
+    yield "logit_bias", len(request.logit_bias or {}), limits.max_logit_biases, "entries "
+    yield completion, request.completion_limit or 1, limits.max_completion_tokens, ""
