@@ -46,7 +46,7 @@ class EngineReplica:
         if not observed.metrics.enabled:
             return {}
         registry = replica_registry(role, observed.model)
-        EngineMetrics(registry, self._engine.stats)
+        self._engine.observe(EngineMetrics(registry, self._engine.stats))
         return await published(registry)
 
     async def lease(self, session: str) -> AsyncGenerator[Grant, None]:

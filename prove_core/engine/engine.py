@@ -14,6 +14,7 @@ from prove_core.decoding.cycle import TWO_MODEL_MODES
 from prove_core.engine.beat import Beat
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
+from prove_core.engine.observer import UNOBSERVED, EngineObserver
 from prove_core.engine.recent import Recent
 from prove_core.engine.scheduler import Planned, Scheduler
 from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError, StaleCommit
@@ -36,6 +37,9 @@ class EngineStats:
     Mode `auto`, counted per completion and pass: `auto_ar` of them plain AR, `auto_proposing` with drafts or
     placeholders, `auto_rows` rows planned for both.
     `queued_rows`: still to run for the calls that wait; `queue_wait_p90`: of the calls answered lately, in seconds.
+    Of the `free_pages` some are `idle_pages`: only the prefix cache remembers them. It was asked for
+    `prefix_queried_tokens` and had `prefix_hit_tokens`. `starved_seconds`: passes that some call missed for want of
+    pages. Of the `waiting_calls` some are `running_calls`: between two of their passes.
     """
 
     sessions: int = 0
@@ -53,6 +57,11 @@ class EngineStats:
     auto_rows: int = 0
     queued_rows: int = 0
     queue_wait_p90: float = 0.0
+    running_calls: int = 0
+    idle_pages: int = 0
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    starved_seconds: float = 0.0
 
     @property
     def auto_mean_rows(self) -> float:
@@ -66,6 +75,7 @@ class _Counters:
     rows: int = 0
     pass_seconds: float = 0.0
     busy_seconds: float = 0.0
+    starved_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -100,6 +110,7 @@ class Engine:
         self._inbox = _Inbox()
         self._counters = _Counters()
         self._waits = Recent(RECENT_S)
+        self._observer: EngineObserver = UNOBSERVED
         self._beat = Beat()
         self._stopping = False
         self._completions: set[str] = set()  # sessions that a completion of ours drives
@@ -147,6 +158,10 @@ class Engine:
         except EngineStopped:
             return
 
+    def observe(self, observer: EngineObserver) -> None:
+        """Tell `observer` of passes and answers from now on."""
+        self._observer = observer
+
     def stats(self) -> EngineStats:
         """Counters and gauges as of now."""
         return EngineStats(
@@ -165,6 +180,11 @@ class Engine:
             auto_rows=self._controller.choices.rows,
             queued_rows=sum(job.rows for job in self._scheduler.jobs),
             queue_wait_p90=self._waits.quantile(0.9),
+            running_calls=sum(job.started is not None for job in self._scheduler.jobs),
+            idle_pages=self._pool.idle,
+            prefix_queried_tokens=self._scheduler.prefix_queried,
+            prefix_hit_tokens=self._scheduler.prefix_hits,
+            starved_seconds=self._counters.starved_seconds,
         )
 
     def _loop(self) -> None:
@@ -208,11 +228,8 @@ class Engine:
                 return
             self._fail([plan.job for plan in planned], PassFailed(f"the forward pass failed: {error}"))
             return
-        self._counters.passes += 1
-        self._counters.rows += sum(plan.window.rows for plan in planned)
-        self._counters.pass_seconds += output.seconds
         seconds = time.perf_counter() - began
-        self._counters.busy_seconds += seconds
+        self._count(sum(plan.window.rows for plan in planned), output.seconds, seconds)
         self._learn([plan.window for plan in planned], seconds)
         for plan, rows in zip(planned, output.outputs, strict=True):
             answer = plan.job.absorb(plan.window, rows, output.seconds)
@@ -220,7 +237,18 @@ class Engine:
                 self._scheduler.remove(plan.job.session)
                 result = plan.job.result(answer)
                 self._waits.add(result.queue_seconds)
+                self._observer.answered(result.queue_seconds, result.pass_seconds if plan.job.cold else None)
                 self._answer(plan.job, result)
+
+    def _count(self, rows: int, pass_seconds: float, busy_seconds: float) -> None:
+        counters = self._counters
+        counters.passes += 1
+        counters.rows += rows
+        counters.pass_seconds += pass_seconds
+        counters.busy_seconds += busy_seconds
+        if self._scheduler.starved:
+            counters.starved_seconds += busy_seconds
+        self._observer.passed(rows, pass_seconds)
 
     def _learn(self, windows: list[Window], seconds: float) -> None:
         """Prefill is left out: its rows have no outputs, so they cost less."""

@@ -43,6 +43,7 @@ class Job:
     done: Done
     submitted: float = field(default_factory=time.perf_counter)
     started: float | None = None
+    cold: bool = False  # it found no KV of its session, so it reads all tokens
     passes: int = 0
     pass_seconds: float = 0.0
     _drafts: list[int] = field(default_factory=list)

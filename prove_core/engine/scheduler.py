@@ -44,6 +44,9 @@ class Scheduler:
         self._jobs: dict[str, Job] = {}  # by session, in order of arrival
         self.sessions: dict[str, Sequence] = {}  # oldest first
         self.preemptions = 0
+        self.prefix_queried = 0  # tokens
+        self.prefix_hits = 0  # tokens
+        self.starved = False  # whether the latest pass lacks a call, or cost a session its KV, for want of pages
         self._short: set[str] = set()  # sessions whose last window found too few pages
         self._warned = -60.0
 
@@ -83,7 +86,11 @@ class Scheduler:
 
     def pack(self) -> list[Planned]:
         """Windows for the next pass, with their pages reserved; empty when no call is queued."""
+        preempted = self.preemptions
         planned = self._pack(forced=False) or self._pack(forced=True)
+        self.starved = bool(self._short) or self.preemptions > preempted
+        if self.starved:
+            self._warn()
         for plan in planned:
             if plan.job.started is None:
                 plan.job.started = time.perf_counter()
@@ -114,7 +121,7 @@ class Scheduler:
         spent = 0
         for job in jobs:
             if not job.sequence.pages:
-                job.sequence.attach_prefix()
+                self._attach_prefix(job)
             window = job.window(rows - spent, self._config.prefill_chunk)
             if window is None:
                 break
@@ -124,6 +131,13 @@ class Scheduler:
             else:
                 self._short.add(job.session)
         return spent
+
+    def _attach_prefix(self, job: Job) -> None:
+        job.sequence.attach_prefix()
+        if not job.cold:  # once per call, however long it waits for pages
+            job.cold = True
+            self.prefix_queried += len(job.sequence.tokens)
+            self.prefix_hits += len(job.sequence.cached)
 
     def _reserve(self, job: Job, length: int, planned: list[Planned], forced: bool) -> bool:
         """Pages for `length` positions, preempting only if that makes enough of them."""
@@ -142,7 +156,6 @@ class Scheduler:
         for victim in victims:
             victim.release()
         self.preemptions += len(victims)
-        self._warn()
         return job.sequence.reserve(length)
 
     def _candidates(self, job: Job, planned: list[Planned], forced: bool) -> Iterator[Sequence]:
@@ -161,4 +174,9 @@ class Scheduler:
         now = time.monotonic()
         if now - self._warned >= 10.0:
             self._warned = now
-            logger.warning("KV pool starved: %d preemptions so far; give it more tokens", self.preemptions)
+            logger.warning(
+                "KV pool starved: %d of %d calls wait for pages, %d preemptions so far; give it more tokens",
+                len(self._short),
+                len(self._jobs),
+                self.preemptions,
+            )

@@ -48,6 +48,11 @@ class PagePool:
         return len(self._free) + len(self._idle)
 
     @property
+    def idle(self) -> int:
+        """Of the available pages those that the prefix cache still remembers."""
+        return len(self._idle)
+
+    @property
     def cached(self) -> int:
         """Pages published to the prefix cache, held or idle."""
         return len(self._by_page)
