@@ -63,6 +63,25 @@ class Batch:
     gaps: tuple[Gap, ...] = ()
 
 
+class FixedShape(NamedTuple):
+    """Sizes of a pass that is recorded once and replayed: `windows` and `rows` exactly, padding among them.
+
+    `pages` is the most that all windows have together, `longest` the most keys of one of them. `masked`: windows may be
+    trees.
+    """
+
+    windows: int
+    rows: int
+    pages: int
+    longest: int
+    masked: bool
+
+    @property
+    def mask_bytes(self) -> int:
+        """Most that the windows' masks take, one bit per row and key, each window's rounded up to bytes."""
+        return self.rows * self.longest // 8 + self.windows
+
+
 class AttentionBackend(Protocol):
     """Attention over paged KV: planned once per pass, run once per layer."""
 
