@@ -63,9 +63,15 @@ class SchedulerConfig(Frozen):
     prefill_chunk: int = Field(default=256, ge=1, description="Most prompt tokens of one session in one pass.")
 
 
+AttentionChoice = Literal["auto", "torch", "flashinfer"]
+
+
 class EngineConfig(Frozen):
     """One engine: the unit that a Proposer or Verifier replica hosts."""
 
     model: ModelConfig
+    attention: AttentionChoice = Field(
+        default="auto", description="`auto`: FlashInfer on a GPU that can run it, else torch."
+    )
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()

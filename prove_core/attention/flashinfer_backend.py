@@ -56,7 +56,7 @@ class FlashInferAttention:
         self._storage = storage
         self._specs = tuple(specs)
         self._flashinfer = flashinfer
-        self._deterministic = deterministic
+        self.deterministic = deterministic
         self._shape = shape
         device = storage.device
         self._workspace = workspace if workspace is not None else _zeros(_WORKSPACE, torch.uint8, device)
@@ -77,8 +77,8 @@ class FlashInferAttention:
             self._planned.synchronize()  # the last plan may still be on its way from its staging buffer
         self._append.place(batch.slots, static=self._shape is not None)
         self._rows = int(batch.qo_indptr[-1])
-        requests = row_by_row(batch, self._storage.page_size) if self._deterministic else batch
-        if self._deterministic:
+        requests = row_by_row(batch, self._storage.page_size) if self.deterministic else batch
+        if self.deterministic:
             self._grow_workspace(requests)
         self._active = self._decode if self._decode and self._all_single(batch) else self._prefill
         plan = self._plan_decode if self._active is self._decode else self._plan_prefill
@@ -113,7 +113,7 @@ class FlashInferAttention:
             self._storage.page_size,
             custom_mask=mask,
             causal=not masked,
-            fixed_split_size=max(1, _SPLIT // self._storage.page_size) if self._deterministic else None,
+            fixed_split_size=max(1, _SPLIT // self._storage.page_size) if self.deterministic else None,
             **self._common(variant, windowed=not masked),
         )
 
@@ -173,7 +173,7 @@ class FlashInferAttention:
         """Whether the kernels read a mask: one kernel for all passes, if bits matter."""
         if self._shape is not None:
             return self._shape.masked
-        return bool(batch.gaps) or self._deterministic
+        return bool(batch.gaps) or self.deterministic
 
     def _all_single(self, batch: Batch) -> bool:
         """Every window has one row."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from prove_core.attention.base import LayerSpec
+from prove_core.attention.choose import choose_attention
 from prove_core.config import EngineConfig
 from prove_core.decoding.controller import Controller
 from prove_core.engine.engine import Engine
@@ -76,16 +77,18 @@ def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
     fuse_projections(loaded.model)
     pack_linears(loaded.model)
     storage = _storage(config, specs, loaded.model.dtype, loaded.model.device)
+    deterministic = config.model.deterministic
     return ModelRunner(
         loaded.model,
         specs,
         storage,
+        choose_attention(config.attention, storage, specs, deterministic=deterministic),
         banned=loaded.info.banned_ids,
         placeholder_id=loaded.info.placeholder_id,
         placeholder_table=loaded.placeholder_table,
         rows=loaded.rows,
         sequential=loaded.sequential,
-        deterministic=config.model.deterministic,
+        deterministic=deterministic,
         threads=_threads(config, loaded.model.device),
     )
 

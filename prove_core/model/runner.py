@@ -8,8 +8,6 @@ import torch
 from transformers import PreTrainedModel
 
 from prove_core.attention.base import AttentionBackend, LayerSpec
-from prove_core.attention.fixed_tiles import FixedTileAttention
-from prove_core.attention.torch_backend import TorchAttention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.hook import CONTEXT
 from prove_core.model.pack import Packed, pack
@@ -25,6 +23,7 @@ from prove_core.model.window import PassOutput, Window
 class ModelRunner:
     """Implements `Runner` for a causal LM that `probe` has accepted (and switched to our attention).
 
+    `backend` works over `storage`, and is a deterministic one where `deterministic` is asked for.
     `banned` ids are never chosen and have no probability. Placeholder rows take row `min(i, n - 1)` of
     `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
     i counted within its group; without a table they take the embedding of `placeholder_id`. `rows` is filled for
@@ -40,6 +39,7 @@ class ModelRunner:
         model: PreTrainedModel,
         specs: list[LayerSpec],
         storage: KVStorage,
+        backend: AttentionBackend,
         *,
         banned: torch.Tensor | Sequence[int],
         placeholder_id: int | None,
@@ -53,7 +53,7 @@ class ModelRunner:
         self._threads = threads
         self._storage = storage
         self._tile = TILE if deterministic else 1
-        self._backend: AttentionBackend = (FixedTileAttention if deterministic else TorchAttention)(storage, specs)
+        self._backend = backend
         if deterministic:
             make_deterministic(model)
         self._context = _PagedAttention(self._backend, specs)

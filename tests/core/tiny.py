@@ -19,6 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from prove_core.attention.choose import choose_attention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.probe import probe
 from prove_core.model.rows import RowMask
@@ -112,6 +113,7 @@ def tiny_runner(
         model,
         specs,
         storage,
+        choose_attention("torch", storage, specs, deterministic=deterministic),
         banned=banned,
         placeholder_id=placeholder_id,
         placeholder_table=placeholder_table,

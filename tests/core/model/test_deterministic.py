@@ -137,4 +137,12 @@ def test_refuses_kernels_that_depend_on_the_place_in_a_tile(monkeypatch: pytest.
     runner = tiny_runner(model)  # probes with the true kernel
     monkeypatch.setattr(torch.nn.functional, "linear", uneven)
     with pytest.raises(UnsupportedModel, match="place in its tile"):
-        ModelRunner(model, runner._context._specs, runner._storage, banned=(), placeholder_id=None, deterministic=True)
+        ModelRunner(
+            model,
+            runner._context._specs,
+            runner._storage,
+            runner._backend,
+            banned=(),
+            placeholder_id=None,
+            deterministic=True,
+        )
