@@ -70,8 +70,8 @@ class EngineConfig(Frozen):
     """One engine: the unit that a Proposer or Verifier replica hosts."""
 
     model: ModelConfig
+    cache: CacheConfig = CacheConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
     attention: AttentionChoice = Field(
         default="auto", description="`auto`: FlashInfer on a GPU that can run it, else torch."
     )
-    cache: CacheConfig = CacheConfig()
-    scheduler: SchedulerConfig = SchedulerConfig()

@@ -85,7 +85,7 @@ decoding: {mode: lossless, theta: 1}
         ),
         (
             "verifier: {engine: {model: {checkpoint: a}, x: 4}}",
-            "verifier.engine.x: unknown key; allowed: model, attention, cache, scheduler",
+            "verifier.engine.x: unknown key; allowed: model, cache, scheduler",
         ),
         ("proposer: {engine: 7}", "proposer.engine: must be a mapping with keys among model, cache"),
         ("verifier: {engine: {model: null}}", "verifier.engine.model: must be a mapping with keys among checkpoint"),
