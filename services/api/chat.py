@@ -3,6 +3,7 @@
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
 
 from prove_core.text.prompt import Message
 from services.api.refusals import MESSAGE_FIELDS, invalid, refuse, unsupported
@@ -12,6 +13,13 @@ class Strict(BaseModel):
     """Base of everything a client sends: no coercion, no unknown fields, no NaN."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class TextPart(TypedDict):
+    """A part of a message's content."""
+
+    type: Literal["text"]
+    text: str
 
 
 def _known_role(role: object) -> object:
@@ -43,6 +51,7 @@ def _part_text(part: object) -> str:
     return text
 
 
+Content = str | Annotated[list[TextPart], Field(min_length=1)] | None  # as clients may send it
 Role = Annotated[Literal["system", "developer", "user", "assistant"], BeforeValidator(_known_role)]
 
 
@@ -50,7 +59,7 @@ class ChatMessage(Strict):
     """One message: a role, and text as a string or a list of text parts."""
 
     role: Role
-    content: Annotated[str | None, BeforeValidator(_as_text)] = None
+    content: Annotated[str | None, BeforeValidator(_as_text, json_schema_input_type=Content)] = None
     name: Annotated[str, Field(pattern=r"^[^\s<|\\/>]{1,64}$")] | None = None
 
     @model_validator(mode="before")

@@ -14,6 +14,7 @@ from services.api import errors
 from services.api.body import read_json_body
 from services.api.discovery import Targets, discovery_routes
 from services.api.guard import Guard
+from services.api.openapi import describe
 from services.api.replies import ModelCard, ModelList
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import collect, started, stream
@@ -53,6 +54,12 @@ def create_app(service: ChatService, targets: Targets | None = None, keys: Keys 
             body = ChatCompletionRequest.parse(await read_json_body(request, service.settings.limits.max_body_bytes))
         reply = await unless_disconnected(request, _chat(service, body))
         return reply if reply is not None else Response(status_code=CLIENT_CLOSED_REQUEST)
+
+    description = describe(card.id, service.settings.limits, guarded=keys is not None)
+
+    @app.api_route("/openapi.json", methods=READ)
+    async def openapi() -> JSONResponse:
+        return JSONResponse(description)
 
     if targets is not None:
         app.include_router(discovery_routes(targets))

@@ -18,7 +18,11 @@ _DIGITS = 10  # of a token id, at most
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Biases = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MOST_BIASES)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+Biases = Annotated[dict[str, Bias], Field(max_length=MOST_BIASES)]
+BiasesByDigits = Annotated[
+    dict[Annotated[str, Field(pattern=rf"^[0-9]{{1,{_DIGITS}}}$")], Bias], Field(max_length=MOST_BIASES)
+]
 
 
 def _token_id_keys(bias: object) -> object:
@@ -40,7 +44,9 @@ class SamplingOptions(Strict):
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: float | None = Field(None, ge=1e-2, le=2)
-    logit_bias: Annotated[Biases | None, BeforeValidator(_token_id_keys)] = None
+    logit_bias: Annotated[
+        Biases | None, BeforeValidator(_token_id_keys, json_schema_input_type=BiasesByDigits | None)
+    ] = None
     logprobs: bool | None = Field(None, description="Report each token's log-probability.")
     top_logprobs: int | None = Field(None, ge=0, le=20, description="And those of so many of the likeliest tokens.")
 

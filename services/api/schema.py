@@ -23,7 +23,8 @@ from services.limits import MOST_CHOICES, MOST_STOPS
 TokenId = Annotated[int, Field(ge=0)]
 # A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.
 FROM_JSON = Field(strict=False)
-StopStrings = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], FROM_JSON, Field(max_length=MOST_STOPS)]
+StopString = Annotated[str, Field(min_length=1)]
+StopStrings = Annotated[tuple[StopString, ...], FROM_JSON, Field(max_length=MOST_STOPS)]
 
 
 class DecodingOptions(Strict):
@@ -73,7 +74,9 @@ class ChatCompletionRequest(SamplingOptions):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1, description="Newer name of max_tokens.")
     min_tokens: int | None = Field(None, ge=0, description="Tokens before an end or a stop string counts.")
-    stop: Annotated[StopStrings | None, BeforeValidator(_as_list)] = None
+    stop: Annotated[
+        StopStrings | None, BeforeValidator(_as_list, json_schema_input_type=StopString | StopStrings | None)
+    ] = None
     stop_token_ids: Annotated[tuple[TokenId, ...], FROM_JSON, Field(max_length=MOST_STOPS)] | None = None
     ignore_eos: bool | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
