@@ -74,7 +74,24 @@ class ModelRunner:
             return self._run(windows)
 
     @torch.inference_mode()
+    def follow(self, windows: Sequence[Window]) -> None:
+        """The same pass as `run`, for a rank that shares in its products and chooses nothing."""
+        self._forward(self._planned(windows))
+
+    @torch.inference_mode()
     def _run(self, windows: Sequence[Window]) -> PassOutput:
+        packed = self._planned(windows)
+        begin = time.perf_counter()
+        logits = self._forward(packed)
+        masked = self._scorer.mask(logits, windows)
+        scores = self._scorer.score(masked, windows)
+        if len(packed.placeholders):
+            hidden = None if self._tap is None else self._tap.hidden
+            scores = self._refiner.refine(hidden, masked, windows, scores)
+        return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
+
+    def _planned(self, windows: Sequence[Window]) -> Packed:
+        """The windows as tensors, with all that layers look up during the pass in place."""
         packed = pack(
             windows,
             page_size=self._storage.page_size,
@@ -85,14 +102,7 @@ class ModelRunner:
         )
         self._backend.plan(packed.batch)
         self._rows.placeholders = packed.span or (packed.placeholders if len(packed.placeholders) else None)
-        begin = time.perf_counter()
-        logits = self._forward(packed)
-        masked = self._scorer.mask(logits, windows)
-        scores = self._scorer.score(masked, windows)
-        if len(packed.placeholders):
-            hidden = None if self._tap is None else self._tap.hidden
-            scores = self._refiner.refine(hidden, masked, windows, scores)
-        return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
+        return packed
 
     def _forward(self, packed: Packed) -> torch.Tensor:
         """Logits `[len(packed.logits), vocabulary]`."""
