@@ -31,6 +31,10 @@ class ModelConfig(Frozen):
     deterministic: bool = Field(
         default=False, description="A row's result does not depend on what else is in the pass."
     )
+    kernels: Literal["auto", "native", "torch"] = Field(
+        default="auto",
+        description="CPU passes in bfloat16: `native` code, compiled at first use, or torch's; `auto`: where it works.",
+    )
     max_length: int | None = Field(
         default=None, ge=1, description="Longest context served; default: the checkpoint's own."
     )

@@ -21,7 +21,7 @@ class _Shared:
 
     def __init__(self, joint: nn.Module, sizes: Sequence[int]) -> None:
         self._joint = joint
-        self._sizes = list(sizes)
+        self.sizes = list(sizes)
         self._input: torch.Tensor | None = None
         self._outputs: tuple[torch.Tensor, ...] = ()
         self._left: set[int] = set()
@@ -30,8 +30,8 @@ class _Shared:
         """`x` through projection number `part`."""
         if x is not self._input or part not in self._left:
             self._input = x
-            self._outputs = torch.split(self._joint(x), self._sizes, dim=-1)
-            self._left = set(range(len(self._sizes)))
+            self._outputs = torch.split(self._joint(x), self.sizes, dim=-1)
+            self._left = set(range(len(self.sizes)))
         output = self._outputs[part]
         self._left.remove(part)
         if not self._left:  # hold no activation longer than needed
@@ -48,6 +48,11 @@ class FusedPart(nn.Module):
         self._part = part
         self.weight = weight.to("meta")  # some models look at its dtype; the data is in the joint product alone
         self.joint = joint
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Outputs of each of the joined projections."""
+        return self._shared.sizes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]."""

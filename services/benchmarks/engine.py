@@ -105,7 +105,7 @@ def _cases(
         return lambda _: seconds(lambda: runner.run([window]), device)
 
     def alone(shape: Shape) -> Callable[[int], float]:
-        work = products_alone(loaded.model, loaded.rows, shape.size(context))
+        work = _products(runner, loaded, shape.size(context))
         choice = thread_choice(threads) if device.type == "cpu" else None  # as the runner chooses for itself
 
         def case(_: int) -> float:
@@ -116,6 +116,13 @@ def _cases(
 
     cases = {f"{name}_pass": whole(shape) for name, shape in chosen.items()}
     return cases | {f"{name}_products": alone(shape) for name, shape in chosen.items()}
+
+
+def _products(runner: ModelRunner, loaded: LoadedModel, size: PassSize) -> Callable[[], None]:
+    native = runner.native
+    if native is None:
+        return products_alone(loaded.model, loaded.rows, size)
+    return lambda: native.products(size.rows, size.placeholders)
 
 
 def _decode(model: ModelConfig, tokens: int, repeats: int, progress: Progress) -> dict[str, list[Decoded]]:

@@ -96,7 +96,7 @@ def test_a_model_s_weights_are_counted_once(tied: bool) -> None:
 
 def test_products_are_all_of_the_model_s_weights(chat_model: str) -> None:
     """Before and after an engine fuses and packs them: nothing is left out or timed twice."""
-    config = EngineConfig(model=ModelConfig(checkpoint=chat_model, dtype="bfloat16", device="cpu"))
+    config = EngineConfig(model=ModelConfig(checkpoint=chat_model, dtype="bfloat16", device="cpu", kernels="torch"))
     loaded = load(config.model)
     size = model_size(loaded.model, probe(loaded.model))
     model_runner(config, loaded)

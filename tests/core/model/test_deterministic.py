@@ -7,8 +7,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from prove_core.attention.torch_backend import TorchAttention
 from prove_core.errors import UnsupportedModel
 from prove_core.model.apply import GatedLinear
+from prove_core.model.probe import probe
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
 from prove_core.model.window import PlaceholderGroup, Window
@@ -134,15 +136,8 @@ def test_refuses_kernels_that_depend_on_the_place_in_a_tile(monkeypatch: pytest.
         return out
 
     model = tiny_model()
-    runner = tiny_runner(model)  # probes with the true kernel
+    storage, specs = tiny_runner(model)._storage, probe(model)
+    backend = TorchAttention(storage, specs)
     monkeypatch.setattr(torch.nn.functional, "linear", uneven)
     with pytest.raises(UnsupportedModel, match="place in its tile"):
-        ModelRunner(
-            model,
-            runner._context._specs,
-            runner._storage,
-            runner._backend,
-            banned=(),
-            placeholder_id=None,
-            deterministic=True,
-        )
+        ModelRunner(model, specs, storage, backend, banned=(), placeholder_id=None, deterministic=True)

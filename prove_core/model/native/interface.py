@@ -1,0 +1,97 @@
+"""The structures of `kernels/interface.h`, field by field."""
+
+import ctypes
+from ctypes import c_float, c_int32, c_void_p
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+
+class Weight(ctypes.Structure):
+    """A product of packed weights, with what an adapter adds on placeholder rows."""
+
+    _fields_ = (
+        ("blocks", c_void_p),
+        ("bias", c_void_p),
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("parts", c_void_p),
+        ("inputs", c_int32),
+        ("outputs", c_int32),
+        ("rank", c_int32),
+        ("part_rank", c_int32),
+        ("scale", c_float),
+    )
+
+
+class Layer(ctypes.Structure):
+    """A decoder layer and its KV."""
+
+    _fields_ = (
+        ("input_norm", c_void_p),
+        ("middle_norm", c_void_p),
+        ("q_norm", c_void_p),
+        ("k_norm", c_void_p),
+        ("qkv", Weight),
+        ("o", Weight),
+        ("gate_up", Weight),
+        ("down", Weight),
+        ("keys", c_void_p),
+        ("values", c_void_p),
+        ("window", c_int32),
+        ("scaling", c_float),
+    )
+
+
+class Model(ctypes.Structure):
+    """All layers, and what stands before and behind them."""
+
+    _fields_ = (
+        ("layers", c_void_p),
+        ("final_norm", c_void_p),
+        ("head", Weight),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("count", c_int32),
+        ("hidden", c_int32),
+        ("query_heads", c_int32),
+        ("kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("page_size", c_int32),
+        ("vocabulary", c_int32),
+        ("epsilon", c_float),
+    )
+
+
+class Pass(ctypes.Structure):
+    """One pass: see the header."""
+
+    _fields_ = (
+        ("hidden", c_void_p),
+        ("positions", c_void_p),
+        ("slots", c_void_p),
+        ("row_at", c_void_p),
+        ("windows", c_void_p),
+        ("pages", c_void_p),
+        ("page_table", c_void_p),
+        ("seen", c_void_p),
+        ("gap_begin", c_void_p),
+        ("gap_end", c_void_p),
+        ("outputs", c_void_p),
+        ("logits", c_void_p),
+        ("states", c_void_p),
+        ("rows", c_int32),
+        ("tokens", c_int32),
+        ("window_count", c_int32),
+        ("output_count", c_int32),
+        ("threads", c_int32),
+        ("products_only", c_int32),
+    )
+
+
+def address(values: torch.Tensor | NDArray[np.int32] | None) -> int | None:
+    """Where contiguous values lie; None: nowhere."""
+    if values is None:
+        return None
+    return values.data_ptr() if isinstance(values, torch.Tensor) else values.ctypes.data

@@ -1,0 +1,127 @@
+// Sixteen numbers at once. Everything above is written in these few functions; they have a form for AVX-512 and one that
+// any GCC or Clang compiles for any CPU, with the same order of summation.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace prove {
+
+using bf16 = uint16_t;  // the upper half of a float
+constexpr int LANES = 16;
+
+typedef float vf __attribute__((vector_size(4 * LANES)));
+typedef int32_t vi __attribute__((vector_size(4 * LANES)));
+typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
+
+template <class V>
+static inline V load(const void* from) {
+    V value;
+    memcpy(&value, from, sizeof(V));
+    return value;
+}
+
+template <class V>
+static inline void store(void* to, V value) {
+    memcpy(to, &value, sizeof(V));
+}
+
+static inline vf splat(float x) { return vf{} + x; }
+
+static inline float number(bf16 x) {
+    uint32_t bits = uint32_t(x) << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+// To the nearest, ties to even, as torch rounds. NaN is not kept apart: no caller has one.
+static inline bf16 rounded(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bf16((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Each lane rounded to bf16, as a float again.
+static inline vf rounded(vf x) {
+    vu bits = (vu)x;
+    return (vf)((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
+}
+
+static inline vf numbers(const bf16* from) {
+#ifdef __AVX512F__
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)from)), 16);
+#else
+    vu wide;
+    for (int i = 0; i < LANES; i++) wide[i] = from[i];
+    return (vf)(wide << 16);
+#endif
+}
+
+// Stores lanes that are bf16 already (see `rounded`).
+static inline void narrow(bf16* to, vf x) {
+#ifdef __AVX512F__
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)x, 16)));
+#else
+    vu bits = (vu)x >> 16;
+    for (int i = 0; i < LANES; i++) to[i] = bf16(bits[i]);
+#endif
+}
+
+// sum + a.low * b.low + a.high * b.high, lane by lane, for pairs of bf16.
+static inline vf dot(vf sum, vu a, vu b) {
+#if defined(__AVX512BF16__) && !defined(PROVE_PORTABLE)
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+#else
+    sum += (vf)(a & 0xffff0000u) * (vf)(b & 0xffff0000u);
+    return sum + (vf)(a << 16) * (vf)(b << 16);
+#endif
+}
+
+static inline vu splat_pair(uint32_t pair) { return vu{} + pair; }
+
+static inline uint32_t pair(bf16 low, bf16 high) { return uint32_t(low) | uint32_t(high) << 16; }
+
+static inline vf select(vi where, vf yes, vf no) { return (vf)(((vi)yes & where) | ((vi)no & ~where)); }
+
+static inline float total(vf x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) x[i] += x[i + width];
+    return x[0];
+#endif
+}
+
+static inline float largest(vf x) {
+#ifdef __AVX512F__
+    return _mm512_reduce_max_ps((__m512)x);
+#else
+    float most = x[0];
+    for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
+    return most;
+#endif
+}
+
+// e^x for x <= 88; 0 below -87. Relative error about 1e-7.
+static inline vf exponential(vf x) {
+    vf clipped = select(x > -87.0f, x, splat(-87.0f));
+    vf shifted = clipped * 1.44269504f + 12582912.0f;  // the nearest integer appears in the low bits
+    vi power = (vi)shifted - 0x4b400000;
+    vf whole = shifted - 12582912.0f;
+    vf r = clipped - whole * 0.693359375f + whole * 2.12194440e-4f;
+    vf p = splat(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    vf value = (vf)((vi)p + (power << 23));
+    return select(x > -87.0f, value, vf{});
+}
+
+}  // namespace prove

@@ -1,0 +1,296 @@
+"""Passes in compiled code: what torch computes, with bits that do not depend on company, or torch itself instead."""
+
+import copy
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from prove_core.attention.base import LayerSpec
+from prove_core.attention.torch_backend import TorchAttention
+from prove_core.errors import UnsupportedModel
+from prove_core.kv.storage import KVStorage
+from prove_core.model.apply import GatedLinear
+from prove_core.model.cache import home
+from prove_core.model.fuse import fuse_projections
+from prove_core.model.native import library
+from prove_core.model.native.check import disagreement
+from prove_core.model.native.choose import native_forward
+from prove_core.model.native.forward import NativeForward
+from prove_core.model.native.library import NoLibrary
+from prove_core.model.native.structure import parts
+from prove_core.model.probe import probe
+from prove_core.model.rows import RowMask
+from prove_core.model.runner import ModelRunner
+from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
+from tests.core.tiny import tiny_model
+
+VOCABULARY = 100  # no whole number of blocks
+PAGE_SIZE = 4
+LENGTH = 300  # more than two chunks of keys
+TOKENS = [random.Random(1).randrange(VOCABULARY) for _ in range(LENGTH)]
+PAGES = list(range(0, 200, 2))
+
+COMMON = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 96,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": 4096,
+    "initializer_range": 0.2,
+    "tie_word_embeddings": False,
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+FAMILIES = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**COMMON)),
+    "llama3": lambda: LlamaForCausalLM(LlamaConfig(**COMMON, rope_parameters=LLAMA3)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**{**COMMON, "hidden_size": 192})),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**COMMON)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**COMMON, sliding_window=150)),
+}
+
+
+def compiled() -> None:
+    """Tests of compiled code need a compiler."""
+    try:
+        library.library(home())
+    except NoLibrary as reason:
+        pytest.skip(str(reason))
+
+
+def build(family: str) -> PreTrainedModel:
+    torch.manual_seed(3)
+    model: PreTrainedModel = FAMILIES[family]()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "bias" in name:  # not all ones and zeros
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.to(torch.bfloat16).eval()
+
+
+def gate(model: PreTrainedModel, rows: RowMask, rank: int = 12) -> None:
+    """Adapters on every projection."""
+    for parent in list(model.modules()):
+        for name, base in list(parent.named_children()):
+            if isinstance(base, nn.Linear) and name.endswith("_proj"):
+                a, b = (
+                    torch.randn(size).to(base.weight.dtype) * 0.1
+                    for size in ((rank, base.in_features), (base.out_features, rank))
+                )
+                setattr(parent, name, GatedLinear(base, a, b, 1.5, rows))
+
+
+def runners(family: str, *, gated: bool = False) -> tuple[ModelRunner, ModelRunner]:
+    """Of one model: in compiled code, and in torch."""
+    compiled()
+    rows = RowMask()
+    model = build(family)
+    if gated:
+        gate(model, rows)
+    specs = probe(model)
+    fuse_projections(model)
+    stores = [
+        KVStorage([s.shape for s in specs], pages=220, page_size=PAGE_SIZE, dtype=torch.bfloat16, device="cpu")
+        for _ in range(2)
+    ]
+    native = NativeForward(parts(model, specs), specs, stores[0], home())
+    given = {"banned": (), "placeholder_id": 7, "rows": rows}
+    return (
+        ModelRunner(model, specs, stores[0], native, **given),
+        ModelRunner(model, specs, stores[1], TorchAttention(stores[1], specs), **given),
+    )
+
+
+def window(start: int, rows: int, *groups: PlaceholderGroup, pages: Sequence[int] = PAGES) -> Window:
+    """Tokens of TOKENS from `start` on."""
+    tokens = TOKENS[start : start + rows]
+    return Window(tokens, start, pages, groups, logits=rows, targets=tuple(tokens))
+
+
+def neighbours(count: int) -> list[Window]:
+    """Other windows of 1 to 30 rows, with placeholders among them."""
+    windows = []
+    for i in range(count):
+        rows, pages = 1 + 11 * i % 30, list(range(201 - 20 * i, 221 - 20 * i, 2))
+        windows.append(window(0, rows, PlaceholderGroup(rows - 1, i % 3), pages=[page | 1 for page in pages]))
+    return windows
+
+
+def probabilities(output: WindowOutput) -> torch.Tensor:
+    return torch.tensor((*output.probabilities, *output.confidences, *output.draft_confidences))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("gated", [False, True], ids=["stock", "gated"])
+def test_what_torch_computes(family: str, gated: bool) -> None:
+    ours, theirs = runners(family, gated=gated)
+    passes = [
+        [window(0, 270)],
+        [window(270, 1)],
+        [window(271, 5, PlaceholderGroup(1, 3), PlaceholderGroup(4, 7))],
+        [*neighbours(4), window(271, 29, PlaceholderGroup(28, 4))],
+    ]
+    for windows in passes:
+        for a, b in zip(ours.run(windows).outputs, theirs.run(windows).outputs, strict=True):
+            torch.testing.assert_close(probabilities(a), probabilities(b), rtol=0.1, atol=0.04)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral"])
+def test_bits_do_not_depend_on_company(family: str) -> None:
+    runner, _ = runners(family, gated=True)
+
+    def read(chunk: int, before: int, after: int) -> list[tuple[int, float, float]]:
+        rows: list[tuple[int, float, float]] = []
+        for start in range(0, LENGTH, chunk):
+            own = window(start, min(chunk, LENGTH - start), PlaceholderGroup(0, 2))
+            output = runner.run([*neighbours(before), own, *neighbours(after)]).outputs[before]
+            rows += zip(output.argmax, output.confidences, output.probabilities, strict=True)
+        return rows
+
+    alone = read(1, 0, 0)
+    for chunk, before, after in [(7, 0, 0), (12, 0, 1), (13, 3, 2), (64, 0, 3), (LENGTH, 0, 0)]:
+        assert read(chunk, before, after) == alone, (chunk, before, after)
+
+
+def test_bits_do_not_depend_on_threads() -> None:
+    runner, _ = runners("llama", gated=True)
+    threads, outputs = torch.get_num_threads(), []
+    for count in (1, 2, 3, 7):
+        torch.set_num_threads(count)
+        outputs.append([runner.run([window(0, 9, PlaceholderGroup(8, 3))]).outputs for _ in range(3)])
+    torch.set_num_threads(threads)
+    assert all(output == outputs[0] for output in outputs)
+
+
+def test_a_branch_has_the_bits_of_what_it_follows() -> None:
+    runner, _ = runners("mistral", gated=True)
+    runner.run([window(0, 200)])
+    groups = PlaceholderGroup(0, 5), PlaceholderGroup(2, 3), PlaceholderGroup(3, 6)
+    (alone,) = runner.run([Window(TOKENS[200:201], 200, PAGES, groups[:1], logits=1)]).outputs
+    tree = Window(TOKENS[200:204], 200, PAGES, groups, logits=4, targets=(VOCABULARY - 1,) * 3)
+    (grown,) = runner.run([tree]).outputs
+    assert (grown.drafts, grown.draft_confidences) == (alone.drafts, alone.draft_confidences)
+
+
+def test_far_positions_have_their_rotations() -> None:
+    ours, theirs = runners("llama3")
+    for windows in ([window(0, 8)], [Window(TOKENS[:3], 2500, PAGES * 20, logits=3, targets=tuple(TOKENS[:3]))]):
+        a, b = ours.run(windows).outputs[0], theirs.run(windows).outputs[0]
+    torch.testing.assert_close(probabilities(a), probabilities(b), rtol=0.1, atol=0.04)
+
+
+def prepared(model: PreTrainedModel) -> tuple[PreTrainedModel, list[LayerSpec], KVStorage]:
+    specs = probe(model)
+    fuse_projections(model)
+    shapes = [spec.shape for spec in specs]
+    return model, specs, KVStorage(shapes, pages=16, page_size=PAGE_SIZE, dtype=model.dtype, device="cpu")
+
+
+def granite() -> PreTrainedModel:
+    """Llama's modules, other arithmetic."""
+    multipliers = {"residual_multiplier": 0.5, "embedding_multiplier": 1.0, "logits_scaling": 1.0}
+    return GraniteForCausalLM(GraniteConfig(**COMMON, **multipliers)).to(torch.bfloat16).eval()
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (granite, "differ by"),
+        (lambda: tiny_model("gemma2", dtype=torch.bfloat16), "16 wide"),
+        (lambda: tiny_model("qwen3", dtype=torch.bfloat16), "24 wide"),
+        (lambda: build("llama").float(), "not bfloat16"),
+    ],
+)
+def test_other_models_run_on_torch(
+    make: Callable[[], PreTrainedModel], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiled()
+    model, specs, storage = prepared(make())
+    assert native_forward(model, specs, storage, RowMask(), "auto") is None
+    assert (why in caplog.text) == (model.dtype is torch.bfloat16)  # in float32 nobody expects it
+    with pytest.raises(UnsupportedModel, match=why):
+        native_forward(model, specs, storage, RowMask(), "native")
+
+
+def test_without_a_compiler_torch_runs(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    library.library.cache_clear()
+    monkeypatch.setattr(library.shutil, "which", lambda _: None)
+    model, specs, storage = prepared(build("llama"))
+    weight = model.model.layers[0].mlp.down_proj.weight.clone()
+    assert native_forward(model, specs, storage, RowMask(), "auto") is None
+    assert "no C++ compiler" in caplog.text
+    assert torch.equal(model.model.layers[0].mlp.down_proj.weight, weight)
+    library.library.cache_clear()
+
+
+def test_a_compiler_that_fails_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] || { echo no room >&2; exit 1; }\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    with pytest.raises(NoLibrary, match="no room"):
+        library.library(tmp_path)
+    assert not list(tmp_path.glob("native/*"))
+
+
+def test_the_portable_code_computes_the_same() -> None:
+    compiled()
+    rows = RowMask()
+    model = build("qwen2")
+    gate(model, rows)
+    model, specs, storage = prepared(model)
+    taken = parts(model, specs)
+    for portable in (False, True):
+        forward = NativeForward(taken, specs, storage, home(), portable=portable)
+        assert disagreement(forward, model, specs, storage, rows) < 0.05
+
+
+def test_torch_on_request() -> None:
+    model, specs, storage = prepared(build("llama"))
+    assert native_forward(model, specs, storage, RowMask(), "torch") is None
+
+
+def test_a_taken_model_keeps_no_second_copy_of_its_weights() -> None:
+    compiled()
+    model, specs, storage = prepared(build("llama"))
+    assert native_forward(copy.deepcopy(model), specs, storage, RowMask(), "native") is not None
+    assert native_forward(model, specs, storage, RowMask(), "auto") is not None
+    real = [name for name, parameter in model.named_parameters() if parameter.ndim > 1 and not parameter.is_meta]
+    assert sorted(real) == ["lm_head.weight", "model.embed_tokens.weight"]
+
+
+def test_passes_of_every_small_size() -> None:
+    ours, theirs = runners("llama")
+    for rows, placeholders in itertools.product(range(1, 15), (0, 1, 5)):
+        windows = [window(0, rows, PlaceholderGroup(rows - 1, placeholders))]
+        a, b = ours.run(windows).outputs[0], theirs.run(windows).outputs[0]
+        torch.testing.assert_close(probabilities(a), probabilities(b), rtol=0.1, atol=0.04)
