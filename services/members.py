@@ -1,7 +1,7 @@
 """The running replicas of the application on all nodes, Routers included, as Serve's controller knows them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import ray
@@ -31,8 +31,18 @@ class Members:
 
     async def replicas(self) -> dict[str, list[Replica]]:
         """By deployment name, as the controller knows them now. Raises `TimeoutError` and Ray's errors."""
-        # Handles know the replicas of other deployments only, and `serve.status` tells no metadata.
-        controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
         async with asyncio.timeout(CONTROLLER_TIMEOUT_S):
-            running = await controller._all_running_replicas.remote()
+            return self._ours(await _running())
+
+    def replicas_blocking(self) -> dict[str, list[Replica]]:
+        """The same for a thread without an event loop."""
+        return self._ours(ray.get(_running(), timeout=CONTROLLER_TIMEOUT_S))
+
+    def _ours(self, running: Mapping[Any, Sequence[Replica]]) -> dict[str, list[Replica]]:
         return {key.name: list(found) for key, found in running.items() if key.app_name == self._application}
+
+
+def _running() -> Any:
+    # Handles know the replicas of other deployments only, and `serve.status` tells no metadata.
+    controller = ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    return controller._all_running_replicas.remote()

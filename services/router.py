@@ -17,6 +17,7 @@ from services.members import Members
 from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
 from services.metrics.placement import PlacementMetrics
+from services.metrics.replicas import ReplicaMetrics
 from services.metrics.router import RouterMetrics
 from services.metrics.targets import Target, targets
 from services.preflight import check_pools, read_checkpoints
@@ -42,6 +43,7 @@ class Router:
         application = serve.get_replica_context().app_name
         self._members = Members(application)
         PlacementMetrics(registry, application, ray.util.placement_group_table)
+        ReplicaMetrics(registry, self._members.replicas_blocking)
         self._metrics = await published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -1,5 +1,6 @@
 """The metrics of one replica: a prometheus registry of its own, whose samples carry the replica's labels."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from services.metrics.metric import Metric, Part
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Registry:
         return Histogram(metric.name, metric.help, metric.labels, registry=self._plain, buckets=metric.buckets)
 
     def at_scrape(self, collect: Callable[[], Iterable[Family]]) -> None:
-        """Ask `collect` for families at each scrape, on the exporter's thread."""
+        """Ask `collect` for families at each scrape, on the exporter's thread. If it raises, they are left out."""
         self._plain.register(_Asked(collect))
 
 
@@ -56,7 +59,12 @@ class _Asked(Collector):
         self._collect = collect
 
     def collect(self) -> Iterable[Family]:
-        return self._collect()
+        """What cannot be told at the moment is left out; everything else is still told."""
+        try:
+            return list(self._collect())
+        except Exception:
+            logger.exception("some metrics are missing from a scrape")
+            return []
 
 
 class _Labelled(Collector):

@@ -34,7 +34,6 @@ class RouterMetrics:
         self.recovery_seconds = registry.histogram(declared.RECOVERY_SECONDS)
         self.degraded_requests = registry.counter(declared.DEGRADED_REQUESTS)
         self.degraded = registry.gauge(declared.DEGRADED)
-        self.replicas = registry.gauge(declared.REPLICAS)
         self._begin_at_zero()
 
     def _begin_at_zero(self) -> None:

@@ -1,9 +1,11 @@
 """From declarations to what a scrape reads, and where Prometheus finds it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 from prometheus_client import start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -11,7 +13,9 @@ from services.metrics.catalogue import PASS_SECONDS, RECOVERIES
 from services.metrics.exporter import Exporter
 from services.metrics.metric import Part
 from services.metrics.registry import Identity, Registry
+from services.metrics.replicas import ReplicaMetrics
 from services.metrics.targets import targets
+from tests.services.metrics.reading import total
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,22 @@ def test_a_scrape_has_every_sample_with_the_replicas_labels() -> None:
     passes = families["prove:pass_seconds"].samples
     assert {sample.name for sample in passes} == set(PASS_SECONDS.samples)
     assert all(identity.items() <= sample.labels.items() for sample in passes)
+
+
+def test_what_cannot_be_told_is_left_out_of_a_scrape(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> Iterator[Any]:
+        yield from ()
+        raise TimeoutError("the controller is busy")
+
+    registry = Registry(Identity(Part.ROUTER, "r", "m"))
+    registry.at_scrape(fails)
+    running: dict[str, list[int]] = {"Router": [1], "Verifier": [1, 2]}
+    ReplicaMetrics(registry, lambda: running)
+    for count in (2, 0):
+        assert total(registry, "replicas", target_role="verifier") == count
+        assert total(registry, "replicas", target_role="proposer") == 0
+        running.pop("Verifier", None)
+    assert "the controller is busy" in caplog.text
 
 
 def test_targets_are_all_replicas_that_export() -> None:
