@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from prove_core.decoding.cycle import TWO_MODEL_MODES
@@ -25,6 +24,8 @@ from services.run import Plan, RequestRun
 from services.session_factory import SessionFactory
 from services.sessions import Lessor
 from services.settings import Settings
+from services.telemetry.access import refusals_told, told
+from services.telemetry.origin import Origin
 
 LONG_TEXT = 50_000  # characters; tokenising more than that takes long enough to stall other streams
 
@@ -53,7 +54,7 @@ class ChatService:
         self.running = 0
         metrics.running.set_function(lambda: self.running)
 
-    async def plan(self, request: ChatCompletionRequest) -> Plan:
+    async def plan(self, request: ChatCompletionRequest, origin: Origin) -> Plan:
         """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""
         if request.model != self.settings.served_name:
             raise model_not_found(request.model)
@@ -79,15 +80,21 @@ class ChatService:
             )
         choices = request.n or 1
         head = Head.new(self.settings.served_name, choices)
-        return Plan(head, prompt, params, limits, sampling, request.stop or (), roles)
+        return Plan(origin, head, prompt, params, limits, sampling, request.stop or (), roles)
 
     async def events(self, plan: Plan) -> Events:
         """Run the plan. Closing the events cancels it and frees its pages on both roles. Raises as the models do."""
-        meter = self.metrics.request(plan.params.mode, len(plan.prompt), plan.head.choices, time.perf_counter())
-        with meter.measured():
+        meter = self.metrics.request(plan.params.mode, len(plan.prompt), plan.head.choices, plan.origin.arrived)
+        with told(meter), meter.measured():
             async with contextlib.aclosing(self._run(plan, meter)) as events:
                 async for event in events:
                     yield event
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Around what may refuse a request before `events`: it is counted and logged."""
+        with refusals_told(), self.metrics.refusing():
+            yield
 
     async def _run(self, plan: Plan, meter: RequestMeter) -> Events:
         if self.running >= self.settings.router.max_ongoing_requests:

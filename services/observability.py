@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from prove_core.config import Frozen
+from services.telemetry.logs import LoggingSettings
 
 
 class MetricsSettings(Frozen):
@@ -18,4 +19,5 @@ class Observed(Frozen):
     """What a replica needs to tell about itself. `model`: the served name."""
 
     model: str
-    metrics: MetricsSettings
+    metrics: MetricsSettings = MetricsSettings()
+    logging: LoggingSettings = LoggingSettings()

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import ray
+from ray import serve
 
 from prove_core.engine.engine import Engine, EngineStats
 from prove_core.openmp import wait_briefly
@@ -21,6 +22,7 @@ from services.metrics.metric import Part
 from services.observability import Observed
 from services.scaling.meter import Meter
 from services.settings import ModelSettings
+from services.telemetry.logs import configure
 
 SWITCH_INTERVAL_S = 2e-4
 
@@ -31,6 +33,8 @@ class EngineReplica:
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, role: str, settings: dict[str, Any], observed: dict[str, Any], pass_limit_s: float
     ) -> None:
+        told = Observed.model_validate(observed)
+        configure(told.logging, role=role, replica=serve.get_replica_context().replica_id.unique_id)
         # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
@@ -40,7 +44,7 @@ class EngineReplica:
         self._health = Health(self._engine, self._server, pass_limit_s)
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
-        self._metrics = await self._export(Part(role), Observed.model_validate(observed))
+        self._metrics = await self._export(Part(role), told)
 
     async def _export(self, role: Part, observed: Observed) -> dict[str, int]:
         if not observed.metrics.enabled:

@@ -23,6 +23,7 @@ from services.metrics.targets import Target, targets
 from services.preflight import check_pools, read_checkpoints
 from services.security.keys import Keys
 from services.settings import Settings
+from services.telemetry.logs import configure
 
 
 class Router:
@@ -33,6 +34,8 @@ class Router:
     ) -> None:
         checked = Settings.model_validate(settings)
         self._keys = Keys.load(checked.security)
+        context = serve.get_replica_context()
+        configure(checked.logging, role=Part.ROUTER.value, replica=context.replica_id.unique_id)
         registry = replica_registry(Part.ROUTER, checked.served_name)
         metrics = RouterMetrics(registry)
         info = await asyncio.to_thread(read_checkpoints, checked)
@@ -40,9 +43,8 @@ class Router:
         roles = {role: await _access(handle) for role, handle in handles.items()}
         check_pools(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
         self._service = ChatService(checked, info, roles, metrics)
-        application = serve.get_replica_context().app_name
-        self._members = Members(application)
-        PlacementMetrics(registry, application, ray.util.placement_group_table)
+        self._members = Members(context.app_name)
+        PlacementMetrics(registry, context.app_name, ray.util.placement_group_table)
         ReplicaMetrics(registry, self._members.replicas_blocking)
         self._metrics = await published(registry) if checked.metrics.enabled else {}
 

@@ -32,12 +32,14 @@ from services.driver import complete
 from services.metrics.requests import RequestMeter
 from services.session_factory import SessionFactory
 from services.sessions import Lease, Lessor
+from services.telemetry.origin import Origin
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A checked request: `head.choices` completions of `prompt`. `roles`: those that the mode uses."""
 
+    origin: Origin
     head: Head
     prompt: TokenIds
     params: DecodingParams
@@ -65,7 +67,7 @@ class RequestRun:
         self._tokenizer = tokenizer
         self._timeout_s = timeout_s
         self._meter = meter
-        self._arrived = time.perf_counter()
+        self._arrived = plan.origin.arrived
         self._first_token_s: float | None = None
         self._queue: asyncio.Queue[Event | Exception] = asyncio.Queue()
         self._statistics = [CompletionStatistics(plan.params.mode) for _ in range(plan.head.choices)]
@@ -100,7 +102,9 @@ class RequestRun:
     async def _choice(self, index: int) -> None:
         plan = self._plan
         sampling = plan.sampling and replace(plan.sampling, seed=choice_seed(plan.sampling.seed, index))
-        request = GenerateRequest(f"{plan.head.id}-{index}", plan.prompt, plan.params, plan.limits, sampling)
+        request = GenerateRequest(
+            plan.origin.session(plan.head.id, index), plan.prompt, plan.params, plan.limits, sampling
+        )
         sessions = {role: self._sessions.make(request.session, role, lessor) for role, lessor in self._lessors.items()}
         text = CompletionText(self._tokenizer, plan.stop, min_tokens=plan.limits.min_tokens)
         try:

@@ -134,7 +134,9 @@ class ReplicaSession:
         began = time.perf_counter()
         self.close()
         await self._take_any_lease()
-        self._recovered(loss, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._recovered(loss, seconds)
+        logger.info("session opened again", extra={"session": self._session, "loss": loss.value, "seconds": seconds})
 
     async def _take_any_lease(self) -> None:
         """Try until the patience ends. Pauses grow and differ, so that the sessions of a lost replica spread out."""

@@ -16,6 +16,7 @@ from services.limits import RequestLimits
 from services.observability import MetricsSettings, Observed
 from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
 from services.security.settings import SecuritySettings
+from services.telemetry.logs import LoggingSettings
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
@@ -143,6 +144,7 @@ class Settings(Frozen):
     decoding: Decoding = Decoding()
     limits: RequestLimits = RequestLimits()
     metrics: MetricsSettings = MetricsSettings()
+    logging: LoggingSettings = LoggingSettings()
     healing: Healing = Healing()
     security: SecuritySettings = SecuritySettings()
 
@@ -183,7 +185,7 @@ class Settings(Frozen):
     @property
     def observed(self) -> Observed:
         """What every replica must know to tell about itself."""
-        return Observed(model=self.served_name, metrics=self.metrics)
+        return Observed(model=self.served_name, metrics=self.metrics, logging=self.logging)
 
 
 def load_settings(path: Path) -> Settings:

@@ -221,7 +221,7 @@ class Engine:
         try:
             output = self._runner.run([plan.window for plan in planned])
         except Exception as error:
-            logger.exception("a forward pass failed")
+            logger.exception("a forward pass failed", extra={"sessions": [plan.job.session for plan in planned]})
             if len(planned) > 1:  # whoever is to blame fails alone
                 for plan in planned:
                     self._run([plan])
@@ -267,7 +267,7 @@ class Engine:
         try:
             done(news)
         except Exception:
-            logger.exception("nobody took the answer of session %s", session)
+            logger.exception("nobody took an answer", extra={"session": session})
             return False
         return True
 

@@ -15,11 +15,13 @@ from services.api.body import read_json_body
 from services.api.discovery import Targets, discovery_routes
 from services.api.guard import Guard
 from services.api.openapi import describe
+from services.api.origin import RequestIds
 from services.api.replies import ModelCard, ModelList
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import collect, started, stream
 from services.completions import ChatService
 from services.security.keys import Keys
+from services.telemetry.origin import Origin
 
 T = TypeVar("T")
 READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
@@ -32,6 +34,7 @@ def create_app(service: ChatService, targets: Targets | None = None, keys: Keys 
     errors.install(app)
     if keys is not None:
         app.add_middleware(Guard, keys=keys)
+    app.add_middleware(RequestIds)  # the last one is the outermost
     card = ModelCard(id=service.settings.served_name, created=int(time.time()))
 
     @app.api_route("/health", methods=READ)
@@ -50,9 +53,9 @@ def create_app(service: ChatService, targets: Targets | None = None, keys: Keys 
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        with service.metrics.refusing():
+        with service.refusing():
             body = ChatCompletionRequest.parse(await read_json_body(request, service.settings.limits.max_body_bytes))
-        reply = await unless_disconnected(request, _chat(service, body))
+        reply = await unless_disconnected(request, _chat(service, body, request.state.origin))
         return reply if reply is not None else Response(status_code=CLIENT_CLOSED_REQUEST)
 
     description = describe(card.id, service.settings.limits, guarded=keys is not None)
@@ -66,9 +69,9 @@ def create_app(service: ChatService, targets: Targets | None = None, keys: Keys 
     return app
 
 
-async def _chat(service: ChatService, request: ChatCompletionRequest) -> Response:
-    with service.metrics.refusing():
-        plan = await service.plan(request)
+async def _chat(service: ChatService, request: ChatCompletionRequest, origin: Origin) -> Response:
+    with service.refusing():
+        plan = await service.plan(request, origin)
     events = service.events(plan)
     if not request.stream:
         return JSONResponse((await collect(events, plan.head)).model_dump(mode="json"))

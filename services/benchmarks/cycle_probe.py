@@ -19,7 +19,7 @@ from services.channel.client import ChannelPool
 from services.driver import CycleTiming, Observer, complete
 from services.healing import Healing
 from services.lease import ServeLessor
-from services.observability import MetricsSettings, Observed
+from services.observability import Observed
 from services.sessions import ReplicaSession
 from services.settings import ModelSettings
 
@@ -99,7 +99,7 @@ def local_ray() -> Iterator[None]:
 def probing(proposer: EngineConfig, verifier: EngineConfig) -> Iterator[DeploymentHandle]:
     """A `CycleProbe` over a replica of each role, taken down at the end. Needs a running Ray Serve."""
     roles = ((Role.PROPOSER, proposer), (Role.VERIFIER, verifier))
-    observed, limit = Observed(model="overhead", metrics=MetricsSettings()), Healing().pass_limit_s
+    observed, limit = Observed(model="overhead"), Healing().pass_limit_s
     bound: list[Any] = [model_deployment(role, ModelSettings(engine=engine), observed, limit) for role, engine in roles]
     probe = serve.deployment(CycleProbe).options(ray_actor_options={"num_cpus": 0})
     handle = serve.run(probe.bind(*bound), name=APP_NAME, route_prefix=None)

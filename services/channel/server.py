@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import logging
 import secrets
 from collections.abc import Callable
 from typing import Protocol
@@ -12,6 +13,8 @@ from services.channel.errors import ChannelClosed, MalformedFrame
 from services.channel.framing import MAX_BODY_BYTES, MAX_HELLO_BYTES, VERSION
 from services.channel.messages import Hello, Message, Ping, Pong, Release, Welcome, failure
 from services.channel.protocol import Connection
+
+logger = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S = 5.0
 ROUTER_SILENCE_LIMIT_S = 60.0  # a Router pings every second or so; one that vanished must not hold pages for ever
@@ -47,7 +50,8 @@ class ChannelServer:
 
     def release(self, session: str) -> None:
         """Abort the session and free its pages."""
-        self.owners.pop(session, None)
+        if self.owners.pop(session, None) is not None:
+            logger.debug("session released", extra={"session": session})
         self.engine.release(session)
 
     async def stop(self) -> None:
@@ -93,11 +97,16 @@ class ServerConnection(Connection):
 
     def _submit(self, rid: int, message: CallRequest | GenerateRequest) -> None:
         if isinstance(message, CallRequest):
-            self._server.owners[message.commit.session] = self
+            self._own(message.commit.session)
             self._server.engine.call(message, lambda answer: self._answer(rid, answer))
         else:
-            self._server.owners[message.session] = self
+            self._own(message.session)
             self._server.engine.generate(message, lambda event: self._answer(rid, event))
+
+    def _own(self, session: str) -> None:
+        if session not in self._server.owners:
+            logger.debug("session opened", extra={"session": session})
+        self._server.owners[session] = self
 
     def _greet(self, rid: int, message: Message) -> None:
         if not isinstance(message, Hello) or message.version != VERSION:

@@ -43,7 +43,7 @@ class ModeMetrics:
         self.drafts = metrics.drafts.labels(mode)
         self.draft_tokens = metrics.draft_tokens.labels(mode)
         self.accepted_tokens = metrics.accepted_tokens.labels(mode)
-        self._mode = mode
+        self.mode = mode
         self._all = metrics
         self._outcomes = {outcome: metrics.outcomes.labels(mode, outcome) for outcome in OUTCOMES}
         self._accepted_at: list[Counter] = []
@@ -54,7 +54,7 @@ class ModeMetrics:
         self.draft_tokens.inc(candidates)
         self.accepted_tokens.inc(accepted)
         for position in range(len(self._accepted_at), accepted):
-            self._accepted_at.append(self._all.accepted_per_position.labels(self._mode, str(position)))
+            self._accepted_at.append(self._all.accepted_per_position.labels(self.mode, str(position)))
         for counter in self._accepted_at[:accepted]:
             counter.inc()
 
@@ -70,7 +70,7 @@ class ModeMetrics:
         }
         for phase, seconds in phases.items():
             if seconds > 0:
-                self._all.cycle_seconds.labels(self._mode, phase).observe(seconds)
+                self._all.cycle_seconds.labels(self.mode, phase).observe(seconds)
 
     def ended(self, outcome: str) -> None:
         """A request has ended."""
@@ -84,22 +84,23 @@ class RequestMeter:
         self.metrics = metrics
         self.choices = tuple(ChoiceMeter(self) for _ in range(choices))
         self.outcome: str | None = None
-        self._prompt_tokens = prompt_tokens
+        self.prompt_tokens = prompt_tokens
+        self.first_token_seconds: float | None = None
+        self.seconds = 0.0
         self._arrived = arrived
         self._answered = False
-        self._committed = False
 
     def answered(self) -> None:
         """News of a choice: with the first, the prompt has been read."""
         if not self._answered:
             self._answered = True
-            self.metrics.prompt_tokens.inc(self._prompt_tokens)
+            self.metrics.prompt_tokens.inc(self.prompt_tokens)
 
     def committed(self, now: float) -> None:
         """Tokens of a choice."""
-        if not self._committed:
-            self._committed = True
-            self.metrics.first_token_seconds.observe(now - self._arrived)
+        if self.first_token_seconds is None:
+            self.first_token_seconds = now - self._arrived
+            self.metrics.first_token_seconds.observe(self.first_token_seconds)
 
     @contextmanager
     def measured(self) -> Iterator[None]:
@@ -112,12 +113,13 @@ class RequestMeter:
         self._end(FAILED)
 
     def _end(self, otherwise: str) -> None:
+        self.seconds = time.perf_counter() - self._arrived
         reasons = {choice.reason for choice in self.choices}
         if None in reasons:
             self.outcome = otherwise
         else:
             self.outcome = FinishReason.LENGTH if FinishReason.LENGTH in reasons else FinishReason.STOP
-            self.metrics.e2e_seconds.observe(time.perf_counter() - self._arrived)
+            self.metrics.e2e_seconds.observe(self.seconds)
         self.metrics.ended(self.outcome)
 
 
@@ -126,6 +128,8 @@ class ChoiceMeter:
 
     def __init__(self, request: RequestMeter) -> None:
         self.reason: FinishReason | None = None
+        self.tokens = 0
+        self.cycles = 0
         self._request = request
         self._cycle_cost = Cost()
         self._cycle_tokens = 0
@@ -137,7 +141,7 @@ class ChoiceMeter:
         self._request.answered()
         if step.cost.cycles:
             self._end_cycle()
-            metrics.cycles.inc(step.cost.cycles)
+            self._count_cycles(step.cost)
         self._cycle_cost += step.cost
         if step.drafted:
             metrics.drafted(step.drafted, step.accepted)
@@ -149,12 +153,17 @@ class ChoiceMeter:
         self._request.answered()
         self.reason = reason
         self._end_cycle()
+        self._count_cycles(cost)
+
+    def _count_cycles(self, cost: Cost) -> None:
+        self.cycles += cost.cycles
         self._request.metrics.cycles.inc(cost.cycles)
 
     def _commit(self, tokens: int, now: float) -> None:
         metrics = self._request.metrics
         metrics.generation_tokens.inc(tokens)
         metrics.committed_tokens.inc(tokens)
+        self.tokens += tokens
         self._cycle_tokens += tokens
         self._request.committed(now)
         if self._last_commit is not None:

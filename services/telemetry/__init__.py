@@ -1,0 +1,1 @@
+"""Following one request: its id, logs that carry it, and traces."""
