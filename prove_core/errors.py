@@ -53,5 +53,9 @@ class PassFailed(ProveError):
     """A forward pass raised; the sessions in it keep their tokens and may be called again."""
 
 
+class RanksLost(ProveError):
+    """A rank of a tensor-parallel replica has failed or is gone: the replica must be replaced as a whole."""
+
+
 class DataError(ProveError):
     """Training or evaluation data that cannot be used as it is; names the file and the line."""

@@ -19,10 +19,13 @@ from prove_core.model.loader import LoadedModel, load, pick_device
 from prove_core.model.native.choose import native_forward
 from prove_core.model.null import NullRunner
 from prove_core.model.packed import pack_linears
+from prove_core.model.parallel import LeadingRunner, follow
 from prove_core.model.probe import probe
 from prove_core.model.progress import SILENT, Progress
+from prove_core.model.ranks import Ranks
 from prove_core.model.runner import ModelRunner
 from prove_core.model.threads import ThreadChoice, thread_choice
+from prove_core.model.window import Runner
 
 NULL_CHECKPOINT = "null"  # no model at all: measures what everything but the passes costs
 _NULL_VOCABULARY = 50_000
@@ -43,21 +46,19 @@ def build_engine(
     progress: Progress = SILENT,
     plans: bool = True,
     memory_fraction: float | None = None,
+    ranks: Ranks | None = None,
 ) -> BuiltEngine:
     """Load the checkpoint, allocate the KV pool and start the engine thread.
 
     `plans`: measure passes first, for about a second, as mode `auto` needs; without, it decodes as `ar`.
     `memory_fraction`: the share of its device's memory that a GPU engine must keep to, and that a pool of size `auto`
-    fills. Raises CheckpointError, UnsupportedModel or TooLittleMemory, in one line, for what cannot be served.
+    fills. `ranks`: lead these, of which all others are in `follow_engine` with the same configuration. Raises
+    CheckpointError, UnsupportedModel or TooLittleMemory, in one line, for what cannot be served.
     """
-    if config.model.threads is not None:
-        torch.set_num_threads(config.model.threads)
     if config.model.checkpoint == NULL_CHECKPOINT:
         return BuiltEngine(_started(Engine(_null_runner(config), config, name=name)), None)
-    limit_memory(pick_device(config.model.device), memory_fraction)
-    loaded = load(config.model, progress)
-    config = sized(config, loaded, memory_fraction)
-    runner = model_runner(config, loaded)
+    config, loaded, own = _prepared(config, progress, memory_fraction, ranks)
+    runner: Runner = own if ranks is None else LeadingRunner(own, ranks)
     most = widest(config.scheduler)
     controller = Controller(max_rows=most, proposes=False)
     if plans and loaded.info.placeholder_id is not None:
@@ -65,6 +66,27 @@ def build_engine(
         cost = measure_passes(runner, config.cache.pages, config.cache.page_size)
         controller = Controller(cost, loaded.info.calibration, max_rows=most)
     return BuiltEngine(_started(Engine(runner, config, name=name, controller=controller)), loaded.info)
+
+
+def follow_engine(config: EngineConfig, ranks: Ranks, *, memory_fraction: float | None = None) -> None:
+    """Load this rank's share and take part in the passes of the engine that rank 0 builds, until it closes.
+
+    Raises as `build_engine`, and RuntimeError when rank 0 is gone.
+    """
+    _, _, runner = _prepared(config, SILENT, memory_fraction, ranks)
+    follow(runner, ranks)
+
+
+def _prepared(
+    config: EngineConfig, progress: Progress, memory_fraction: float | None, ranks: Ranks | None
+) -> tuple[EngineConfig, LoadedModel, ModelRunner]:
+    """The loaded model in its runner, and the configuration with nothing left open."""
+    if config.model.threads is not None:
+        torch.set_num_threads(config.model.threads)
+    limit_memory(pick_device(config.model.device), memory_fraction)
+    loaded = load(config.model, progress, ranks=ranks)
+    config = sized(config, loaded, memory_fraction, ranks)
+    return config, loaded, model_runner(config, loaded)
 
 
 def _started(engine: Engine) -> Engine:

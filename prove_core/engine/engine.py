@@ -17,7 +17,7 @@ from prove_core.engine.job import Done, Job
 from prove_core.engine.observer import UNOBSERVED, EngineObserver
 from prove_core.engine.recent import Recent
 from prove_core.engine.scheduler import Planned, Scheduler
-from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RequestError, StaleCommit
+from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RanksLost, RequestError, StaleCommit
 from prove_core.kv.pool import PagePool
 from prove_core.kv.sequence import Sequence
 from prove_core.model.window import Runner, Window
@@ -220,6 +220,8 @@ class Engine:
         self._beat.began()
         try:
             output = self._runner.run([plan.window for plan in planned])
+        except RanksLost:
+            raise  # ends the engine: no later pass can succeed
         except Exception as error:
             logger.exception("a forward pass failed", extra={"sessions": [plan.job.session for plan in planned]})
             if len(planned) > 1:  # whoever is to blame fails alone

@@ -8,6 +8,7 @@ from prove_core.config import CacheConfig, EngineConfig
 from prove_core.engine.memory import FRACTIONS, Budget, bytes_per_token, gib, pass_bytes, pool_tokens, total_bytes
 from prove_core.model.loader import LoadedModel
 from prove_core.model.probe import probe, text_config
+from prove_core.model.ranks import Ranks
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +19,11 @@ def limit_memory(device: torch.device, fraction: float | None) -> None:
         torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
-def sized(config: EngineConfig, loaded: LoadedModel, fraction: float | None) -> EngineConfig:
-    """The configuration with `cache.tokens` as a number. Raises TooLittleMemory where `auto` leaves no page."""
+def sized(config: EngineConfig, loaded: LoadedModel, fraction: float | None, ranks: Ranks | None) -> EngineConfig:
+    """The configuration with `cache.tokens` as a number, the same on all `ranks`.
+
+    Raises TooLittleMemory where `auto` leaves no page.
+    """
     if config.cache.tokens != "auto":
         return config
     model, cache = loaded.model, config.cache
@@ -27,6 +31,7 @@ def sized(config: EngineConfig, loaded: LoadedModel, fraction: float | None) -> 
     share = FRACTIONS.get(model.device.type, FRACTIONS["cpu"]) if fraction is None else fraction
     budget = Budget(total_bytes(model.device), share, taken=_taken(loaded), reserved=_reserved(config, loaded))
     tokens = pool_tokens(budget, bytes_per_token(layers, model.dtype), cache.page_size)
+    tokens = tokens if ranks is None else ranks.least(tokens)
     logger.info(
         "KV pool of %d tokens: %g of %s, less %s of weights and %s for a pass",
         tokens,

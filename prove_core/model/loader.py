@@ -15,8 +15,10 @@ from prove_core.model.info import CheckpointInfo, find_adapter, gather_info
 from prove_core.model.layers import limit_layers, pick_layers, wanted_layers
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
+from prove_core.model.ranks import Ranks
 from prove_core.model.rows import RowMask
 from prove_core.model.sequential import SequentialHead
+from prove_core.model.shard import shard_model
 from prove_core.model.source import Description, Source, describe, one_line, resolve
 
 
@@ -40,8 +42,13 @@ class LoadedModel:
     sequential: SequentialHead | None
 
 
-def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = ATTENTION) -> LoadedModel:
-    """Load `config.checkpoint` with its adapter. Raises CheckpointError or UnsupportedModel, in one line."""
+def load(
+    config: ModelConfig, progress: Progress = SILENT, *, attention: str = ATTENTION, ranks: Ranks | None = None
+) -> LoadedModel:
+    """Load `config.checkpoint` with its adapter; this rank's share of it, where there are `ranks`.
+
+    Raises CheckpointError or UnsupportedModel, in one line.
+    """
     register()
     device = pick_device(config.device)
     source = resolve(config.checkpoint, progress)
@@ -55,11 +62,15 @@ def load(config: ModelConfig, progress: Progress = SILENT, *, attention: str = A
     model = _weights(source, description, getattr(torch, config.dtype), attention)
     if layers is not None:
         pick_layers(model, layers)
-    model.to(device)
+    model.to(device if ranks is None else "cpu")  # the whole may not fit where a share does
     rows, table = RowMask(), None
     if adapter is not None:
         progress.stage(f"applying the adapter {adapter.path.name}")
         model, table = apply_adapter(model, adapter, rows)
+    if ranks is not None:
+        progress.stage(f"taking the share of rank {ranks.rank}")
+        shard_model(model, ranks, device)
+        table = None if table is None else table.to(device)
     kind = None if adapter is None else adapter.kind
     head = None if adapter is None else adapter.sequential_head()
     head = None if head is None else head.to(device, model.dtype).requires_grad_(False)

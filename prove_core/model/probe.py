@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from prove_core.attention.base import LayerSpec
@@ -29,6 +30,29 @@ def probe(model: PreTrainedModel) -> list[LayerSpec]:
         raise _refusal(model, f"its {count} layers made {len(specs)} attention calls that we can tell apart")
     _check_windows(model, specs)
     return specs
+
+
+def trial_logits(model: PreTrainedModel) -> torch.Tensor:
+    """Logits (float32 [rows, vocabulary]) of a short dummy pass with plain causal attention and no cache.
+
+    For comparing two forms of one model: `probe` must have accepted it.
+    """
+    rows = torch.arange(_ROWS, device=model.device)
+    with torch.inference_mode():
+        output = model(input_ids=rows[None], position_ids=rows[None], use_cache=False, **{CONTEXT: _PlainAttention()})
+    logits: torch.Tensor = output.logits[0].float()
+    return logits
+
+
+class _PlainAttention:
+    """Causal attention over the rows of one pass, windows and soft caps left out."""
+
+    def attend(
+        self, module: torch.nn.Module, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict[str, Any]
+    ) -> torch.Tensor:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return out[0].transpose(0, 1)
 
 
 def text_config(model: PreTrainedModel) -> Any:

@@ -78,7 +78,24 @@ class ModelRunner:
             return self._run(windows)
 
     @torch.inference_mode()
+    def follow(self, windows: Sequence[Window]) -> None:
+        """The same pass as `run`, for a rank that shares in its products and chooses nothing."""
+        packed = self._planned(windows)
+        self._forward.run(packed, self._embeddings(packed))
+
+    @torch.inference_mode()
     def _run(self, windows: Sequence[Window]) -> PassOutput:
+        packed = self._planned(windows)
+        begin = time.perf_counter()
+        logits, states = self._forward.run(packed, self._embeddings(packed))
+        masked = self._scorer.mask(logits, windows)
+        scores = self._scorer.score(masked, windows)
+        if len(packed.placeholders):
+            scores = self._refiner.refine(states, masked, windows, scores)
+        return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
+
+    def _planned(self, windows: Sequence[Window]) -> Packed:
+        """The windows as tensors, with all that layers look up during the pass in place."""
         packed = pack(
             windows,
             page_size=self._storage.page_size,
@@ -88,13 +105,7 @@ class ModelRunner:
             device=self._model.device,
         )
         self._forward.prepare(packed)
-        begin = time.perf_counter()
-        logits, states = self._forward.run(packed, self._embeddings(packed))
-        masked = self._scorer.mask(logits, windows)
-        scores = self._scorer.score(masked, windows)
-        if len(packed.placeholders):
-            scores = self._refiner.refine(states, masked, windows, scores)
-        return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
+        return packed
 
     def _embeddings(self, packed: Packed) -> torch.Tensor | None:
         """`[rows, hidden]`, with the placeholders' own where they have some; None: nothing but the ids' embeddings."""

@@ -14,6 +14,7 @@ from prove_core.model.source import resolve
 from prove_core.text.prompt import Message, PromptRenderer
 from prove_core.types import DecodingParams, Limits, Mode, SamplingParams
 from tests.core.engine.harness import generate
+from tests.core.ranks import parallel_engine
 
 pytestmark = pytest.mark.model
 
@@ -74,6 +75,19 @@ def test_lossless_equals_ar_in_float32(single: BuiltEngine) -> None:
     assert single.info is not None
     results = compare(single.engine, render(single), Limits(32, frozenset(single.info.eos_ids)), [1, 4, 8, 16])
     assert [result.equal for result in results] == [len(QUESTIONS)] * 4
+
+
+@pytest.mark.parametrize("size", [2, 3])  # 9 heads, 3 KV heads: two ranks share out the MLP alone, three all of it
+def test_ranks_decode_the_same_ids_in_float32(single: BuiltEngine, size: int) -> None:
+    assert single.info is not None
+    prompt, limits = list(render(single)[size]), Limits(16, frozenset(single.info.eos_ids))
+    config = EngineConfig(model=ModelConfig(checkpoint="default-proposer", dtype="float32"))
+    expected = generate(single.engine, prompt, DecodingParams(Mode.LOSSLESS), limits)
+    with parallel_engine(config, size) as built:
+        ours = generate(built.engine, prompt, DecodingParams(Mode.LOSSLESS), limits)
+        ar = generate(built.engine, prompt, DecodingParams(Mode.AR), limits)
+    assert ours.tokens == expected.tokens == ar.tokens
+    assert [step.accepted for step in ours.steps] == [step.accepted for step in expected.steps]
 
 
 def test_a_seed_draws_the_same_text_in_every_mode_of_one_model(single: BuiltEngine) -> None:

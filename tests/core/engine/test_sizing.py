@@ -7,9 +7,12 @@ import pytest
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig
 from prove_core.engine.build import build_engine
 from prove_core.engine.memory import total_bytes
+from prove_core.engine.sizing import sized
 from prove_core.errors import TooLittleMemory
-from prove_core.model.loader import pick_device
+from prove_core.model.loader import load, pick_device
+from prove_core.model.ranks import Ranks
 from tests.core.model.checkpoints import save_llama
+from tests.core.ranks import on_all_ranks
 
 CPU = pick_device("cpu")
 
@@ -33,3 +36,15 @@ def test_auto_fills_the_fraction(tmp_path: Path) -> None:
 def test_a_fraction_below_the_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TooLittleMemory, match="nothing is left for the KV pool"):
         build_engine(_config(save_llama(tmp_path / "model")), name="auto", memory_fraction=1e-9)
+
+
+def test_ranks_agree_on_the_smallest_pool(tmp_path: Path) -> None:
+    config = _config(save_llama(tmp_path / "model"))
+    loaded = load(config.model)
+
+    def tokens(megabytes: int, ranks: Ranks | None) -> int:
+        fraction = megabytes * 2**20 / total_bytes(CPU)
+        return sized(config, loaded, fraction, ranks).cache.pages
+
+    agreed = on_all_ranks(2, lambda ranks: tokens((16, 8)[ranks.rank], ranks))
+    assert agreed == [tokens(8, None)] * 2
