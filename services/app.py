@@ -5,17 +5,19 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
 from ray.serve.schema import LoggingConfig
 
 from prove_core.types import Role
 from services.observability import Observed
+from services.placement.request_router import WishedOrder
 from services.replica import EngineReplica
 from services.router import Router
 from services.scaling.deploy import autoscaling_config
 from services.settings import Deployment, ModelSettings, Settings, load_settings, parse_settings
 
 APP_NAME = "prove"
-MORE_THAN_EVER_USED = 64  # the Router answers 429 itself; Serve's own limit would queue in silence instead
+MORE_THAN_EVER_USED = 64  # the Router queues and answers 429 itself; Serve's own limit would queue in silence
 DRAIN_S = 20.0  # how long a replica that must go lets its sessions finish before they move
 HEALTH_PERIOD_S = 1.0  # Serve learns of a death by the next check
 HEALTH_TIMEOUT_S = 10.0  # of three checks in a row: a replica that is suspended or cut off
@@ -35,22 +37,24 @@ def application(settings: Settings) -> Application:
     verifier = (
         None if settings.verifier is None else model_deployment(Role.VERIFIER, settings.verifier, observed, limit)
     )
-    ingress = serve.deployment(serve.ingress()(Router)).options(name="Router", **_options(settings.router))
+    waiting = settings.admission.max_queued_requests
+    ingress = serve.deployment(serve.ingress()(Router)).options(name="Router", **_options(settings.router, waiting))
     return ingress.bind(settings.model_dump(mode="json", exclude_unset=True), proposer, verifier)
 
 
 def model_deployment(role: Role, settings: ModelSettings, observed: Observed, pass_limit_s: float) -> Application:
     """The replicas of one role."""
-    deployment = serve.deployment(EngineReplica).options(name=role.value.capitalize(), **_options(settings))
-    part = settings.model_dump(mode="json", exclude_unset=True)
+    options = _options(settings) | {"request_router_config": RequestRouterConfig(request_router_class=WishedOrder)}
+    deployment = serve.deployment(EngineReplica).options(name=role.value.capitalize(), **options)
+    part = settings.model_dump(mode="json", exclude_unset=True, exclude={"autoscaling"})
     return deployment.bind(role.value, part, observed.model_dump(mode="json"), pass_limit_s)
 
 
-def _options(settings: Deployment) -> dict[str, Any]:
+def _options(settings: Deployment, waiting: int = 0) -> dict[str, Any]:
     resources = settings.resources
     options: dict[str, Any] = {
         "ray_actor_options": {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus},
-        "max_ongoing_requests": settings.max_ongoing_requests + MORE_THAN_EVER_USED,
+        "max_ongoing_requests": settings.max_ongoing_requests + waiting + MORE_THAN_EVER_USED,
         "max_queued_requests": -1,
         "health_check_period_s": HEALTH_PERIOD_S,
         "health_check_timeout_s": HEALTH_TIMEOUT_S,

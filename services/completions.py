@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -12,17 +13,19 @@ from prove_core.model.info import CheckpointInfo
 from prove_core.text.context import completion_limit
 from prove_core.text.prompt import PromptRenderer
 from prove_core.types import DecodingParams, Limits, Role, TokenIds
-from services.api.errors import model_not_found, overloaded
+from services.admission.reception import Demand, Reception
+from services.api.errors import model_not_found, timed_out
 from services.api.limits import check_limits, check_prompt
 from services.api.replies import Head
 from services.api.schema import ChatCompletionRequest
-from services.api.streaming import Events
+from services.api.streaming import Events, Summary
 from services.metrics.healing import HealingMetrics
 from services.metrics.requests import RequestMeter, RequestMetrics
 from services.metrics.router import RouterMetrics
+from services.placement.booking import PlacingLessor
+from services.placement.fleet import Fleet, Report
 from services.run import Plan, RequestRun
 from services.session_factory import SessionFactory
-from services.sessions import Lessor
 from services.settings import Settings
 from services.telemetry.access import refusals_told, told
 from services.telemetry.origin import Origin
@@ -32,10 +35,11 @@ LONG_TEXT = 50_000  # characters; tokenising more than that takes long enough to
 
 @dataclass(frozen=True, slots=True)
 class RoleAccess:
-    """How to reach a role: where leases come from, and the tokens that one of its KV pools holds."""
+    """How to reach a role: where leases come from, the tokens that one of its KV pools holds, its replicas' reports."""
 
-    lessor: Lessor
+    lessor: PlacingLessor
     capacity: int
+    report: Report | None = None
 
 
 class ChatService:
@@ -51,8 +55,13 @@ class ChatService:
         self._renderer = PromptRenderer(info.tokenizer)
         self._sessions = SessionFactory(settings.healing, HealingMetrics(metrics))
         self._defaults = settings.params()
-        self.running = 0
-        metrics.running.set_function(lambda: self.running)
+        self.reception = _reception(settings, roles)
+        _show(self.reception, metrics)
+
+    @property
+    def running(self) -> int:
+        """Requests that are being decoded."""
+        return self.reception.running
 
     async def plan(self, request: ChatCompletionRequest, origin: Origin) -> Plan:
         """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""
@@ -80,14 +89,17 @@ class ChatService:
             )
         choices = request.n or 1
         head = Head.new(self.settings.served_name, choices)
-        return Plan(origin, head, prompt, params, limits, sampling, request.stop or (), roles)
+        priority = request.priority or 0
+        return Plan(origin, head, prompt, params, limits, sampling, request.stop or (), roles, priority)
 
     async def events(self, plan: Plan) -> Events:
-        """Run the plan. Closing the events cancels it and frees its pages on both roles. Raises as the models do."""
+        """Run the plan once there is room. Closing the events cancels it and frees its pages. Raises what happens."""
         meter = self.metrics.request(plan.params.mode, len(plan.prompt), plan.head.choices, plan.origin.arrived)
         with told(meter), meter.measured():
             async with contextlib.aclosing(self._run(plan, meter)) as events:
                 async for event in events:
+                    if isinstance(event, Summary):
+                        self.reception.completed(event.usage.completion_tokens / plan.head.choices)
                     yield event
 
     @contextlib.contextmanager
@@ -97,18 +109,17 @@ class ChatService:
             yield
 
     async def _run(self, plan: Plan, meter: RequestMeter) -> Events:
-        if self.running >= self.settings.router.max_ongoing_requests:
-            raise overloaded()
-        self.running += 1
-        lessors = {role: self._roles[role].lessor for role in plan.roles}
+        demand = Demand(plan.prompt, plan.limits.max_tokens, plan.head.choices, plan.roles, plan.priority)
         timeout_s = self.settings.limits.request_timeout_s
-        run = RequestRun(plan, lessors, self._sessions, self._info.tokenizer, timeout_s, meter)
-        try:
-            async with contextlib.aclosing(run.events()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self.running -= 1
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timeout_s - (time.perf_counter() - plan.origin.arrived)):
+                    places = await stack.enter_async_context(self.reception.admitted(demand))
+            except TimeoutError:
+                raise timed_out(timeout_s) from None
+            run = RequestRun(plan, places, self._sessions, self._info.tokenizer, timeout_s, meter)
+            async for event in await stack.enter_async_context(contextlib.aclosing(run.events())):
+                yield event
 
     def _roles_of(self, params: DecodingParams) -> tuple[Role, ...]:
         if params.mode not in TWO_MODEL_MODES:
@@ -139,3 +150,20 @@ class ChatService:
     def _stop_ids(self, request: ChatCompletionRequest) -> frozenset[int]:
         own = frozenset(request.stop_token_ids or ())
         return own if request.ignore_eos else own | frozenset(self._info.eos_ids)
+
+
+def _reception(settings: Settings, roles: Mapping[Role, RoleAccess]) -> Reception:
+    served = {Role.PROPOSER: settings.proposer, Role.VERIFIER: settings.verifier}
+    fleets = {}
+    for role, access in roles.items():
+        deployment = served[role]
+        assert deployment is not None, f"no settings for the {role}"
+        page_size, most = deployment.engine.cache.page_size, deployment.max_ongoing_requests
+        fleets[role] = Fleet(access.lessor, access.report, page_size=page_size, most_sessions=most)
+    return Reception(settings.admission, settings.router.max_ongoing_requests, fleets)
+
+
+def _show(reception: Reception, metrics: RouterMetrics) -> None:
+    metrics.running.set_function(lambda: reception.running)
+    metrics.waiting.set_function(lambda: reception.waiting)
+    metrics.queued_tokens.set_function(lambda: reception.queued_tokens)

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ray.exceptions import RayError
-from ray.serve.exceptions import RayServeException
+from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from services.channel.client import Endpoint
 from services.channel.errors import ChannelClosed
+from services.placement.load import NO_WISH, Load, Wish
+
+REPORT_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """First item of a lease: where the replica's channel is."""
+    """First item of a lease: where the replica's channel is, and its name in `Load`s."""
 
     endpoint: Endpoint
+    replica: str
 
 
 class _Stream(Protocol):
@@ -44,6 +48,7 @@ class ServeLease:
     def __init__(self, stream: _Stream, grant: Grant) -> None:
         self._stream = stream
         self.endpoint = grant.endpoint
+        self.replica = grant.replica
 
     async def ended(self) -> None:
         """Return when the replica has ended it or died."""
@@ -56,17 +61,26 @@ class ServeLease:
 
 
 class ServeLessor:
-    """Leases of one deployment; Serve picks the replica with the fewest.
-
-    Open the leases of one HTTP request one after another: some request routers lose concurrent calls of one parent.
-    """
+    """Leases of one deployment, and its replicas' reports."""
 
     def __init__(self, handle: DeploymentHandle) -> None:
+        self._handle = handle
         self._lease = handle.options(method_name="lease", stream=True)
 
-    async def lease(self, session: str) -> ServeLease:
-        """A place on the replica that Serve picks; waits while there is none. Raises `ChannelClosed` if it dies."""
-        stream = self._lease.remote(session)
+    async def loads(self) -> list[Load]:
+        """What every running replica reports. Raises `TimeoutError` when one of them does not answer."""
+        try:
+            loads: list[Load] = await self._handle.broadcast("load").results_async(timeout_s=REPORT_TIMEOUT_S)
+        except DeploymentUnavailableError:
+            return []
+        return loads
+
+    async def lease(self, session: str, wish: Wish = NO_WISH) -> ServeLease:
+        """A place on the first replica of the wish that has one, else on any; waits while there is none.
+
+        Raises `ChannelClosed` if the replica dies meanwhile.
+        """
+        stream = self._lease.remote(session, wish)
         try:
             grant = await anext(stream)
         except (RayError, RayServeException, StopAsyncIteration) as error:

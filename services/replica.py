@@ -20,6 +20,7 @@ from services.metrics.engine import EngineMetrics
 from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
 from services.observability import Observed
+from services.placement.load import NO_WISH, Load, Wish
 from services.scaling.meter import Meter
 from services.settings import ModelSettings
 from services.telemetry.logs import configure
@@ -42,6 +43,8 @@ class EngineReplica:
         self._server = ChannelServer(self._engine)
         self._meter = Meter(time.monotonic())
         self._health = Health(self._engine, self._server, pass_limit_s)
+        self._name = serve.get_replica_context().replica_id.unique_id
+        self._reserved: dict[str, int] = {}  # tokens by leased session
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
         self._metrics = await self._export(Part(role), told)
@@ -53,14 +56,30 @@ class EngineReplica:
         self._engine.observe(EngineMetrics(registry, self._engine.stats))
         return await published(registry)
 
-    async def lease(self, session: str) -> AsyncGenerator[Grant, None]:
+    async def lease(self, session: str, wish: Wish = NO_WISH) -> AsyncGenerator[Grant, None]:
         """Yield this replica's address, then hold the session until the caller cancels or the replica has failed."""
+        self._reserved[session] = wish.tokens
         try:
             if not self._health.failed.is_set():
-                yield Grant(self._endpoint)
+                yield Grant(self._endpoint, self._name)
             await self._health.failed.wait()
         finally:
+            self._reserved.pop(session, None)
             self._server.release(session)
+
+    async def load(self) -> Load:
+        """What Routers place sessions by."""
+        stats = self._engine.stats()
+        return Load(
+            self._name,
+            capacity=self._engine.capacity,
+            reserved=sum(self._reserved.values()),
+            sessions=len(self._reserved),
+            queued_rows=stats.queued_rows,
+            passes=stats.passes,
+            rows=stats.rows,
+            pass_seconds=stats.pass_seconds,
+        )
 
     async def facts(self) -> Facts:
         """What a Router must know before it admits requests."""

@@ -43,6 +43,7 @@ class Router:
         roles = {role: await _access(handle) for role, handle in handles.items()}
         check_pools(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
         self._service = ChatService(checked, info, roles, metrics)
+        self._watch = asyncio.create_task(self._service.reception.watch())
         self._members = Members(context.app_name)
         PlacementMetrics(registry, context.app_name, ray.util.placement_group_table)
         ReplicaMetrics(registry, self._members.replicas_blocking)
@@ -65,4 +66,5 @@ class Router:
 
 async def _access(handle: DeploymentHandle) -> RoleAccess:
     facts = await handle.facts.remote()
-    return RoleAccess(ServeLessor(handle), facts.capacity)
+    lessor = ServeLessor(handle)
+    return RoleAccess(lessor, facts.capacity, lessor.loads)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedTokenizerBase
@@ -22,7 +22,7 @@ from prove_core.types import (
     Step,
     TokenIds,
 )
-from services.api.errors import ApiError
+from services.api.errors import timed_out
 from services.api.logprobs import content_scores
 from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Events, Summary
@@ -31,13 +31,16 @@ from services.degrade import Degraded
 from services.driver import complete
 from services.metrics.requests import RequestMeter
 from services.session_factory import SessionFactory
-from services.sessions import Lease, Lessor
+from services.sessions import Lessor
 from services.telemetry.origin import Origin
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A checked request: `head.choices` completions of `prompt`. `roles`: those that the mode uses."""
+    """A checked request: `head.choices` completions of `prompt`. `roles`: those that the mode uses.
+
+    Of lower `priority` comes earlier.
+    """
 
     origin: Origin
     head: Head
@@ -47,6 +50,7 @@ class Plan:
     sampling: SamplingParams | None
     stop: tuple[str, ...]
     roles: tuple[Role, ...]
+    priority: int = 0
 
 
 class RequestRun:
@@ -55,14 +59,15 @@ class RequestRun:
     def __init__(
         self,
         plan: Plan,
-        lessors: Mapping[Role, Lessor],
+        places: Sequence[Mapping[Role, Lessor]],
         sessions: SessionFactory,
         tokenizer: PreTrainedTokenizerBase,
         timeout_s: float,
         meter: RequestMeter,
     ) -> None:
+        """`places`: by choice, where its sessions are opened."""
         self._plan = plan
-        self._lessors = {role: _OneByOne(lessor) for role, lessor in lessors.items()}
+        self._places = places
         self._sessions = sessions
         self._tokenizer = tokenizer
         self._timeout_s = timeout_s
@@ -91,11 +96,10 @@ class RequestRun:
 
     async def _guarded(self, index: int) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self._timeout_s - (time.perf_counter() - self._arrived)):
                 await self._choice(index)
         except TimeoutError:
-            message = f"The request was not complete within {self._timeout_s:g} s"
-            self._queue.put_nowait(ApiError(504, message, type="server_error", code="timeout"))
+            self._queue.put_nowait(timed_out(self._timeout_s))
         except Exception as error:
             self._queue.put_nowait(error)
 
@@ -105,7 +109,8 @@ class RequestRun:
         request = GenerateRequest(
             plan.origin.session(plan.head.id, index), plan.prompt, plan.params, plan.limits, sampling
         )
-        sessions = {role: self._sessions.make(request.session, role, lessor) for role, lessor in self._lessors.items()}
+        places = self._places[index]
+        sessions = {role: self._sessions.make(request.session, role, lessor) for role, lessor in places.items()}
         text = CompletionText(self._tokenizer, plan.stop, min_tokens=plan.limits.min_tokens)
         try:
             async with contextlib.aclosing(complete(request, sessions, fallback=self._sessions.fallback)) as events:
@@ -160,16 +165,3 @@ class RequestRun:
             first_token_seconds=self._first_token_s,
         )
         return Summary(Usage.of(len(self._plan.prompt), tokens), Metrics(speculative_decoding=report))
-
-
-class _OneByOne:
-    """Takes a request's leases one after another: some of Serve's request routers lose concurrent siblings."""
-
-    def __init__(self, lessor: Lessor) -> None:
-        self._lessor = lessor
-        self._lock = asyncio.Lock()
-
-    async def lease(self, session: str) -> Lease:
-        """As the lessor's."""
-        async with self._lock:
-            return await self._lessor.lease(session)

@@ -11,6 +11,7 @@ from prove_core.decoding.gate_file import FILE, read_gate, weights_from
 from prove_core.errors import DataError
 from prove_core.model.builtin import BUILTINS
 from prove_core.types import DecodingParams, Gate, GateWeights, Mode
+from services.admission.settings import AdmissionSettings
 from services.healing import Healing
 from services.limits import RequestLimits
 from services.observability import MetricsSettings, Observed
@@ -143,6 +144,7 @@ class Settings(Frozen):
     )
     decoding: Decoding = Decoding()
     limits: RequestLimits = RequestLimits()
+    admission: AdmissionSettings = AdmissionSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
     healing: Healing = Healing()

@@ -64,6 +64,12 @@ def overloaded(retry_after_s: int = 1) -> ApiError:
     return ApiError(429, message, type="rate_limit_error", code="overloaded", retry_after_s=retry_after_s)
 
 
+def timed_out(seconds: float) -> ApiError:
+    """504: the request was not complete within its deadline."""
+    message = f"The request was not complete within {seconds:g} s"
+    return ApiError(504, message, type="server_error", code="timeout")
+
+
 def unavailable(message: str, retry_after_s: int = UNAVAILABLE_RETRY_S) -> ApiError:
     """503: the request is fine, but no replica can take it now."""
     return ApiError(503, message, type="server_error", code="unavailable", retry_after_s=retry_after_s)

@@ -49,7 +49,6 @@ REQUEST_FIELDS: Mapping[str, Neutral] = {
     "length_penalty": (1, 1.0),
     "logits_processors": NONE,
     "mm_processor_kwargs": EMPTY,
-    "priority": (0,),
     "prompt_logprobs": (),
     "return_token_ids": NO,
     "skip_special_tokens": (True,),

@@ -80,6 +80,7 @@ class ChatCompletionRequest(SamplingOptions):
     stop_token_ids: Annotated[tuple[TokenId, ...], FROM_JSON, Field(max_length=MOST_STOPS)] | None = None
     ignore_eos: bool | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Lower starts earlier when requests wait.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None

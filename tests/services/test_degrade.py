@@ -12,6 +12,7 @@ from services.channel.client import ChannelPool
 from services.channel.errors import ChannelClosed, VerifierUnavailable
 from services.degrade import MAX_RETURNS, Degraded, Fallback, Outlook
 from services.driver import complete
+from services.placement.load import NO_WISH, Wish
 from services.sessions import ReplicaSession
 from tests.core.toy import continuation
 from tests.services.toy_engine import Replica, ToyLease, ToyLessor, replicas, run_in_loop
@@ -28,10 +29,10 @@ class MaybeLessor(ToyLessor):
         super().__init__(replicas)
         self.there = there
 
-    async def lease(self, session: str) -> ToyLease:
+    async def lease(self, session: str, wish: Wish = NO_WISH) -> ToyLease:
         if not self.there:
             raise ChannelClosed("nobody there")
-        return await super().lease(session)
+        return await super().lease(session, wish)
 
     def go(self) -> None:
         """The replica and its leases are lost."""
@@ -132,8 +133,8 @@ def test_a_completion_that_loses_every_verifier_stops_asking_for_one() -> None:
     """Else a request that kills what reads it would go on killing."""
 
     class Deadly(MaybeLessor):
-        async def lease(self, session: str) -> ToyLease:
-            lease = await super().lease(session)
+        async def lease(self, session: str, wish: Wish = NO_WISH) -> ToyLease:
+            lease = await super().lease(session, wish)
             lease.end()
             return lease
 

@@ -275,7 +275,7 @@ def test_a_lease_that_ends_between_calls_is_taken_again() -> None:
                     for role in Role:
                         ended.append(role)
                         lessors[role].leases[0].end()
-                        lessors[role].leases[0].replica.server.release("s/1")
+                        lessors[role].leases[0].at.server.release("s/1")
 
             tokens, _ = await _run(_request(Mode.PROVE, 80), lessors, disturb)
             assert tokens == continuation(PROMPT, 80)

@@ -17,6 +17,7 @@ from services.channel.errors import ChannelClosed, Loss
 from services.channel.server import ChannelServer
 from services.driver import complete
 from services.health import Health
+from services.placement.load import NO_WISH, Wish
 from services.sessions import ReplicaSession
 from tests.core.toy import ToyRunner, continuation
 from tests.services.relay import relay
@@ -68,11 +69,11 @@ def test_a_replica_that_grants_nothing_is_asked_again() -> None:
     class Hanging(ToyLessor):
         asked = 0
 
-        async def lease(self, session: str) -> ToyLease:
+        async def lease(self, session: str, wish: Wish = NO_WISH) -> ToyLease:
             self.asked += 1
             if self.asked == 1:
                 await asyncio.Event().wait()
-            return await super().lease(session)
+            return await super().lease(session, wish)
 
     async def run() -> None:
         async with replicas(1) as (replica,):

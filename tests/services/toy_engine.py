@@ -11,6 +11,7 @@ from prove_core.config import CacheConfig, EngineConfig, ModelConfig, SchedulerC
 from prove_core.engine.engine import Engine
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
+from services.placement.load import NO_WISH, Load, Wish
 from tests.core.toy import ToyRunner
 
 
@@ -39,6 +40,7 @@ class Replica:
         self.engine = toy_engine(tokens)
         self.server = ChannelServer(self.engine)
         self.endpoint = Endpoint("127.0.0.1", 0, self.server.token)
+        self.name = self.server.token[:8]
 
     async def start(self) -> "Replica":
         port = await self.server.start("127.0.0.1")
@@ -76,7 +78,9 @@ class ToyLease:
 
     def __init__(self, replica: Replica) -> None:
         self.endpoint = replica.endpoint
-        self.replica = replica
+        self.replica = replica.name
+        self.at = replica
+        self.tokens = 0
         self.closed = False
         self._ended = asyncio.Event()
 
@@ -92,15 +96,39 @@ class ToyLease:
 
 
 class ToyLessor:
-    """Hands out leases on the given replicas, round and round; the i-th one's channel goes `through[i]` if given."""
+    """Hands out leases on the given replicas as wished; without a wish, round and round.
+
+    The i-th one's channel goes `through[i]` if given.
+    """
 
     def __init__(self, replicas: Sequence[Replica]) -> None:
         self.replicas = list(replicas)
         self.leases: list[ToyLease] = []
         self.through: dict[int, Endpoint] = {}
 
-    async def lease(self, session: str) -> ToyLease:
-        lease = ToyLease(self.replicas[len(self.leases) % len(self.replicas)])
+    async def lease(self, session: str, wish: Wish = NO_WISH) -> ToyLease:
+        by_name = {replica.name: replica for replica in self.replicas}
+        wished = [by_name[name] for name in wish.order if name in by_name]
+        lease = ToyLease(wished[0] if wished else self.replicas[len(self.leases) % len(self.replicas)])
+        lease.tokens = wish.tokens
         lease.endpoint = self.through.get(len(self.leases), lease.endpoint)
         self.leases.append(lease)
         return lease
+
+    async def loads(self) -> list[Load]:
+        """What the replicas report."""
+        return [self._load(replica) for replica in self.replicas]
+
+    def _load(self, replica: Replica) -> Load:
+        leases = [lease for lease in self.leases if lease.at is replica and not lease.closed]
+        stats = replica.engine.stats()
+        return Load(
+            replica.name,
+            capacity=replica.engine.capacity,
+            reserved=sum(lease.tokens for lease in leases),
+            sessions=len(leases),
+            queued_rows=stats.queued_rows,
+            passes=stats.passes,
+            rows=stats.rows,
+            pass_seconds=stats.pass_seconds,
+        )

@@ -62,11 +62,10 @@ async def toy_server(tokens: int = 4096, verifier: bool = True, **settings: Any)
 async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -> AsyncIterator[ToyServer]:
     tokenizer = byte_level()
     info = CheckpointInfo("toy", tokenizer, len(tokenizer), (EOS,), CONTEXT, 0, ())
-    roles = {Role.PROPOSER: RoleAccess(ToyLessor([p]), p.engine.capacity)}
-    if verifier:
-        roles[Role.VERIFIER] = RoleAccess(ToyLessor([v]), v.engine.capacity)
+    roles = {Role.PROPOSER: _access(p)} | ({Role.VERIFIER: _access(v)} if verifier else {})
     registry = Registry(Identity(Part.ROUTER, "toy", settings.served_name))
     service = ChatService(settings, info, roles, RouterMetrics(registry))
+    watch = asyncio.create_task(service.reception.watch())
     app = create_app(service, keys=Keys.load(settings.security))
     config = uvicorn.Config(app, port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
@@ -78,5 +77,11 @@ async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             yield ToyServer(client, port, service, p, v, registry)
     finally:
+        watch.cancel()
         server.should_exit = True
         await task
+
+
+def _access(replica: Replica) -> RoleAccess:
+    lessor = ToyLessor([replica])
+    return RoleAccess(lessor, replica.engine.capacity, lessor.loads)

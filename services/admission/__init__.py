@@ -1,0 +1,1 @@
+"""Which request may start when: a bounded queue in fair order, before the replicas' KV is overcommitted."""

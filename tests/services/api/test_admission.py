@@ -1,0 +1,123 @@
+"""Bursts at the REST API: what there is no room for waits its turn or is refused; nobody loses KV to a newcomer."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from prove_core.types import Role
+from services.admission.reception import Demand
+from tests.services.api.test_http import _error, _post, _text
+from tests.services.toy_engine import run_in_loop
+from tests.services.toy_server import ToyServer, toy_server
+
+OCCUPANT = Demand((1,), 1, 1, (Role.PROPOSER,), 0)
+SHORT: dict[str, Any] = {"max_tokens": 200, "ignore_eos": True}
+
+
+async def _until_waiting(server: ToyServer, count: int) -> None:
+    async with asyncio.timeout(5):
+        while server.service.reception.waiting != count:
+            await asyncio.sleep(0.005)
+
+
+def _statuses(replies: list[httpx.Response]) -> list[int]:
+    return sorted(reply.status_code for reply in replies)
+
+
+@pytest.mark.parametrize("mode", ["ar", "prove"])
+def test_a_burst_waits_for_kv_instead_of_preempting(mode: str) -> None:
+    async def run() -> None:
+        async with toy_server(tokens=1024) as server:
+            fields: dict[str, Any] = {**SHORT, "decoding": {"mode": mode, "theta": 0.1}}
+            alone = _text(await server.ask(**fields))
+            replies = await asyncio.gather(*(server.ask(**fields) for _ in range(24)))
+            assert {_text(reply) for reply in replies} == {alone}
+            assert server.proposer.engine.stats().preemptions == 0
+            assert server.verifier.engine.stats().preemptions == 0
+            assert await server.idle()
+
+    run_in_loop(run())
+
+
+def test_beyond_the_queue_requests_are_429_with_retry_after() -> None:
+    async def run() -> None:
+        async with toy_server(router={"max_ongoing_requests": 2}, admission={"max_queued_requests": 3}) as server:
+            replies = await asyncio.gather(*(server.ask(**SHORT) for _ in range(9)))
+            assert _statuses(replies) == [200] * 5 + [429] * 4
+            for reply in replies:
+                if reply.status_code == 429:
+                    assert _error(reply, 429)["type"] == "rate_limit_error"
+                    assert 1 <= int(reply.headers["retry-after"]) <= 120
+            assert await server.idle()
+
+    run_in_loop(run())
+
+
+def test_the_queue_is_bounded_by_tokens_too() -> None:
+    async def run() -> None:
+        async with toy_server(router={"max_ongoing_requests": 1}, admission={"max_queued_tokens": 600}) as server:
+            replies = await asyncio.gather(*(server.ask(**SHORT) for _ in range(9)))
+            assert _statuses(replies) == [200] * 3 + [429] * 6
+
+    run_in_loop(run())
+
+
+def test_priority_decides_who_is_next() -> None:
+    async def run() -> None:
+        async with toy_server(router={"max_ongoing_requests": 1}) as server:
+            order: list[int] = []
+
+            async def ask(priority: int) -> None:
+                _text(await server.ask(priority=priority, max_tokens=5))
+                order.append(priority)
+
+            async with server.service.reception.admitted(OCCUPANT):
+                waiting = []
+                for count, priority in enumerate((3, 0, -5, 1), start=1):
+                    waiting.append(asyncio.create_task(ask(priority)))
+                    await _until_waiting(server, count)
+            await asyncio.gather(*waiting)
+            assert order == [-5, 0, 1, 3]
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("priority", [2**31, 1.5, "high", True])
+def test_a_priority_is_an_integer_of_32_bits(priority: object) -> None:
+    async def run() -> None:
+        async with toy_server() as server:
+            assert _error(await server.ask(priority=priority), 400)["param"] == "priority"
+
+    run_in_loop(run())
+
+
+def test_whoever_leaves_or_runs_out_of_time_in_the_queue_is_out_of_it() -> None:
+    async def run() -> None:
+        async with toy_server(router={"max_ongoing_requests": 1}, limits={"request_timeout_s": 0.5}) as server:
+            async with server.service.reception.admitted(OCCUPANT):
+                waiting = asyncio.create_task(server.ask(max_tokens=5))
+                await _until_waiting(server, 1)
+                connection = await _post(server, max_tokens=5)
+                await _until_waiting(server, 2)
+                connection.close()
+                await _until_waiting(server, 1)
+                assert _error(await waiting, 504)["code"] == "timeout"
+                assert (server.service.reception.waiting, server.service.reception.queued_tokens) == (0, 0)
+            _text(await server.ask(max_tokens=5))
+            assert await server.idle()
+
+    run_in_loop(run())
+
+
+def test_choices_count_one_by_one() -> None:
+    async def run() -> None:
+        async with toy_server(tokens=1024) as server:
+            replies = await asyncio.gather(*(server.ask(n=3, **SHORT) for _ in range(4)))
+            assert _statuses(replies) == [200] * 4
+            assert server.proposer.engine.stats().preemptions == 0
+            assert (await server.ask(n=12, **SHORT)).status_code == 200, "more than all the room: it runs alone"
+            assert await server.idle()
+
+    run_in_loop(run())
