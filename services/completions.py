@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prove_core.decoding.cycle import TWO_MODEL_MODES
 from prove_core.decoding.sampling import check_logprobs, check_samples
@@ -12,11 +12,11 @@ from prove_core.errors import PoolExhausted, RequestError
 from prove_core.model.info import CheckpointInfo
 from prove_core.text.context import completion_limit
 from prove_core.text.prompt import PromptRenderer
-from prove_core.types import DecodingParams, Limits, Role, TokenIds
+from prove_core.types import DecodingParams, Limits, Mode, Role, TokenIds
 from services.admission.reception import Demand, Reception
 from services.api.errors import model_not_found, timed_out
 from services.api.limits import check_limits, check_prompt
-from services.api.replies import Head
+from services.api.replies import Head, ServedDecoding
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events, Summary
 from services.metrics.healing import HealingMetrics
@@ -62,6 +62,20 @@ class ChatService:
     def running(self) -> int:
         """Requests that are being decoded."""
         return self.reception.running
+
+    @property
+    def decoding(self) -> ServedDecoding:
+        """What requests may ask for here, and the defaults."""
+        return ServedDecoding.of(self._defaults, [mode for mode in Mode if self._serves(mode)])
+
+    def _serves(self, mode: Mode) -> bool:
+        params = replace(self._defaults, mode=mode)
+        try:
+            self._roles_of(params)
+            self._info.check_proposes(params)
+        except RequestError:
+            return False
+        return True
 
     async def plan(self, request: ChatCompletionRequest, origin: Origin) -> Plan:
         """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""

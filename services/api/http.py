@@ -20,6 +20,7 @@ from services.api.replies import ModelCard, ModelList
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import collect, started, stream
 from services.completions import ChatService
+from services.page.routes import page_router
 from services.security.keys import Keys
 from services.telemetry.origin import Origin
 
@@ -35,7 +36,8 @@ def create_app(service: ChatService, targets: Targets | None = None, keys: Keys 
     if keys is not None:
         app.add_middleware(Guard, keys=keys)
     app.add_middleware(RequestIds)  # the last one is the outermost
-    card = ModelCard(id=service.settings.served_name, created=int(time.time()))
+    app.include_router(page_router())
+    card = ModelCard(id=service.settings.served_name, created=int(time.time()), decoding=service.decoding)
 
     @app.api_route("/health", methods=READ)
     async def health() -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from prove_core.statistics import CompletionStatistics
-from prove_core.types import Cost, FinishReason, Mode
+from prove_core.types import Cost, DecodingParams, FinishReason, Gate, Mode
 from services.api.logprobs import ChoiceLogprobs
 
 
@@ -141,6 +141,27 @@ class ChatCompletion(BaseModel):
     metrics: Metrics
 
 
+class ServedDecoding(BaseModel):
+    """The modes a request may ask for, and what it gets where its `decoding` says nothing."""
+
+    modes: list[Mode]
+    mode: Mode
+    gate: Gate
+    gates: list[Gate]
+    theta: float
+    tau: float
+    block_size: int
+    draft_length: int
+    fused_rows: int
+
+    @classmethod
+    def of(cls, defaults: DecodingParams, modes: list[Mode]) -> "ServedDecoding":
+        """Of a server with these defaults. Gate `logistic` is served where weights are."""
+        gates = [gate for gate in Gate if gate is not Gate.LOGISTIC or defaults.gate_weights is not None]
+        fields = ("mode", "gate", "theta", "tau", "block_size", "draft_length", "fused_rows")
+        return cls(modes=modes, gates=gates, **{field: getattr(defaults, field) for field in fields})
+
+
 class ModelCard(BaseModel):
     """One served model."""
 
@@ -148,6 +169,7 @@ class ModelCard(BaseModel):
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "prove"
+    decoding: ServedDecoding | None = None
 
 
 class ModelList(BaseModel):

@@ -21,14 +21,14 @@ def run_in_loop(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
-def toy_engine(tokens: int = 4096) -> Engine:
+def toy_engine(tokens: int = 4096, runner: type[ToyRunner] = ToyRunner) -> Engine:
     """A started engine over the toy model."""
     config = EngineConfig(
         model=ModelConfig(checkpoint="toy"),
         cache=CacheConfig(tokens=tokens),
         scheduler=SchedulerConfig(),
     )
-    engine = Engine(ToyRunner(config.cache.page_size), config, name="toy")
+    engine = Engine(runner(config.cache.page_size), config, name="toy")
     engine.start()
     return engine
 
@@ -36,8 +36,8 @@ def toy_engine(tokens: int = 4096) -> Engine:
 class Replica:
     """An engine and its channel server, killable."""
 
-    def __init__(self, tokens: int = 4096) -> None:
-        self.engine = toy_engine(tokens)
+    def __init__(self, tokens: int = 4096, runner: type[ToyRunner] = ToyRunner) -> None:
+        self.engine = toy_engine(tokens, runner)
         self.server = ChannelServer(self.engine)
         self.endpoint = Endpoint("127.0.0.1", 0, self.server.token)
         self.name = self.server.token[:8]
@@ -63,9 +63,11 @@ class Replica:
 
 
 @contextlib.asynccontextmanager
-async def replicas(count: int = 1, tokens: int = 4096) -> AsyncIterator[list[Replica]]:
+async def replicas(
+    count: int = 1, tokens: int = 4096, runner: type[ToyRunner] = ToyRunner
+) -> AsyncIterator[list[Replica]]:
     """`count` started replicas, stopped at the end."""
-    started = [await Replica(tokens).start() for _ in range(count)]
+    started = [await Replica(tokens, runner).start() for _ in range(count)]
     try:
         yield started
     finally:

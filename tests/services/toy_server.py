@@ -19,6 +19,7 @@ from services.metrics.router import RouterMetrics
 from services.security.keys import Keys
 from services.settings import Settings, parse_settings
 from tests.core.text.vocabularies import byte_level
+from tests.core.toy import ToyRunner
 from tests.services.toy_engine import Replica, ToyLessor, replicas
 
 CONTEXT = 2048
@@ -51,10 +52,15 @@ def body(text: str = "the quick brown fox", **fields: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def toy_server(tokens: int = 4096, verifier: bool = True, **settings: Any) -> AsyncIterator[ToyServer]:
+async def toy_server(
+    tokens: int = 4096, verifier: bool = True, runner: type[ToyRunner] = ToyRunner, **settings: Any
+) -> AsyncIterator[ToyServer]:
     """Serve the toy pair; `settings` as in the YAML file."""
     data = {"model": "toy", **({} if verifier else {"verifier": None}), **settings}
-    async with replicas(2, tokens=tokens) as (p, v), _serving(parse_settings(data, "test"), p, v, verifier) as server:
+    async with (
+        replicas(2, tokens, runner) as (p, v),
+        _serving(parse_settings(data, "test"), p, v, verifier) as server,
+    ):
         yield server
 
 
