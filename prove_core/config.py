@@ -79,3 +79,7 @@ class EngineConfig(Frozen):
     attention: AttentionChoice = Field(
         default="auto", description="`auto`: FlashInfer on a GPU that can run it, else torch."
     )
+    cuda_graphs: Literal["auto", "off"] = Field(
+        default="auto",
+        description="`auto`: with FlashInfer, and not `deterministic`, decode passes are recorded and replayed.",
+    )

@@ -97,6 +97,14 @@ class AttentionBackend(Protocol):
         ...
 
 
+class Graphable(AttentionBackend, Protocol):
+    """A backend that can also work on static buffers."""
+
+    def fixed(self, shape: FixedShape) -> AttentionBackend:
+        """A backend over the same storage for passes of exactly this shape, planned into the same tensors each time."""
+        ...
+
+
 def lengths(batch: Batch, page_size: int) -> list[int]:
     """Positions each window's last row sees, itself included."""
     ends, last = batch.kv_indptr.tolist(), batch.kv_last_page_len.tolist()

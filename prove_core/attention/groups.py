@@ -111,9 +111,10 @@ class Group:
 
 
 def windows_of(batch: Batch, page_size: int) -> list[Span]:
-    """Each window of the pass as one span."""
+    """Each window of the pass that has rows, as one span."""
     starts, seen = batch.qo_indptr.tolist(), lengths(batch, page_size)
-    return [Span(i, starts[i], starts[i + 1] - starts[i], length) for i, length in enumerate(seen)]
+    spans = [Span(i, starts[i], starts[i + 1] - starts[i], length) for i, length in enumerate(seen)]
+    return [span for span in spans if span.rows]
 
 
 def by_size(spans: Sequence[Span]) -> list[list[Span]]:

@@ -6,6 +6,7 @@ import torch
 
 from prove_core.attention.base import LayerSpec
 from prove_core.attention.choose import choose_attention
+from prove_core.attention.flashinfer_backend import FlashInferAttention
 from prove_core.config import EngineConfig
 from prove_core.decoding.controller import Controller
 from prove_core.engine.engine import Engine
@@ -14,6 +15,7 @@ from prove_core.engine.scheduler import widest
 from prove_core.engine.sizing import limit_memory, sized
 from prove_core.kv.storage import KVStorage
 from prove_core.model.fuse import fuse_projections
+from prove_core.model.graphs import CudaRecorder
 from prove_core.model.info import CheckpointInfo
 from prove_core.model.loader import LoadedModel, load, pick_device
 from prove_core.model.native.choose import native_forward
@@ -24,11 +26,13 @@ from prove_core.model.probe import probe
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.ranks import Ranks
 from prove_core.model.runner import ModelRunner
+from prove_core.model.shapes import PassKind, pass_shapes
 from prove_core.model.threads import ThreadChoice, thread_choice
 from prove_core.model.window import Runner
 
 NULL_CHECKPOINT = "null"  # no model at all: measures what everything but the passes costs
 _NULL_VOCABULARY = 50_000
+_RECORDED_ROWS = 256  # of the largest pass that is recorded: beyond it launching kernels no longer counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def _prepared(
     limit_memory(pick_device(config.model.device), memory_fraction)
     loaded = load(config.model, progress, ranks=ranks)
     config = sized(config, loaded, memory_fraction, ranks)
-    return config, loaded, model_runner(config, loaded)
+    return config, loaded, model_runner(config, loaded, progress)
 
 
 def _started(engine: Engine) -> Engine:
@@ -94,7 +98,7 @@ def _started(engine: Engine) -> Engine:
     return engine
 
 
-def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
+def model_runner(config: EngineConfig, loaded: LoadedModel, progress: Progress = SILENT) -> ModelRunner:
     """The runner of an engine over a loaded model, which it changes in place, with a KV storage of its own."""
     specs = probe(loaded.model)
     fuse_projections(loaded.model)
@@ -103,11 +107,12 @@ def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
     native = native_forward(loaded.model, specs, storage, loaded.rows, config.model.kernels)
     if native is None:
         pack_linears(loaded.model)
-    return ModelRunner(
+    backend = native or choose_attention(config.attention, storage, specs, deterministic=deterministic)
+    runner = ModelRunner(
         loaded.model,
         specs,
         storage,
-        native or choose_attention(config.attention, storage, specs, deterministic=deterministic),
+        backend,
         banned=loaded.info.banned_ids,
         placeholder_id=loaded.info.placeholder_id,
         placeholder_table=loaded.placeholder_table,
@@ -116,6 +121,11 @@ def model_runner(config: EngineConfig, loaded: LoadedModel) -> ModelRunner:
         deterministic=deterministic,
         threads=_threads(config, loaded.model.device),
     )
+    if config.cuda_graphs == "auto" and isinstance(backend, FlashInferAttention) and not deterministic:
+        kinds = [PassKind.PLAIN] if loaded.info.placeholder_id is None else list(PassKind)
+        shapes = pass_shapes(min(config.scheduler.max_rows, _RECORDED_ROWS), kinds, storage.pages)
+        runner.record(shapes, CudaRecorder(), progress)
+    return runner
 
 
 def _threads(config: EngineConfig, device: torch.device) -> ThreadChoice | None:

@@ -1,16 +1,19 @@
 """A pass through a model's layers and head: what a runner stands on, and transformers' own code as one form of it."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from copy import copy
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from prove_core.attention.base import AttentionBackend, LayerSpec
+from prove_core.attention.base import AttentionBackend, FixedShape, Graphable, LayerSpec
 from prove_core.model.hook import CONTEXT
 from prove_core.model.pack import Packed
 from prove_core.model.rows import RowMask
+
+Logits = tuple[Tensor, Tensor | None]  # [outputs, vocabulary], and the states [outputs, hidden] that the head saw
 
 
 class Forward(Protocol):
@@ -20,7 +23,7 @@ class Forward(Protocol):
         """What the coming pass needs before its layers run."""
         ...
 
-    def run(self, packed: Packed, embeddings: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def run(self, packed: Packed, embeddings: Tensor | None) -> Logits:
         """Logits `[outputs, vocabulary]`, and the states `[outputs, hidden]` that the head saw (None: not kept).
 
         `embeddings` `[rows, hidden]`, which may be overwritten; None: the model's own for the pass's ids.
@@ -41,17 +44,25 @@ class ModelForward:
         states: bool,
     ) -> None:
         self._model = model
+        self._specs = specs
         self._backend = backend
         self._context = _PagedAttention(backend, specs)
         self._rows = rows
         self._tap = _Tap(model.get_output_embeddings()) if states else None
+
+    def fixed(self, shape: FixedShape) -> "ModelForward":
+        """The same over static buffers, for passes of one shape. The backend must be `Graphable`."""
+        fixed = copy(self)
+        fixed._backend = cast(Graphable, self._backend).fixed(shape)
+        fixed._context = _PagedAttention(fixed._backend, self._specs)
+        return fixed
 
     def prepare(self, packed: Packed) -> None:
         """See `Forward.prepare`."""
         self._backend.plan(packed.batch)
         self._rows.placeholders = packed.span or (packed.placeholders if len(packed.placeholders) else None)
 
-    def run(self, packed: Packed, embeddings: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def run(self, packed: Packed, embeddings: Tensor | None) -> Logits:
         """See `Forward.run`."""
         options: dict[str, Any] = {CONTEXT: self._context}
         if embeddings is None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from prove_core.attention.base import Batch, Gap
+from prove_core.model.shapes import PassKind, PassShape
 from prove_core.model.window import PlaceholderGroup, Window
 
 
@@ -36,8 +37,13 @@ def pack(
     placeholder_id: int,
     tile: int,
     device: torch.device,
+    shape: PassShape | None = None,
 ) -> Packed:
-    """Lay the windows' rows out one after another, padded to a multiple of `tile` rows."""
+    """Lay the windows' rows out one after another, padded to a multiple of `tile` rows.
+
+    With a `shape`, which must hold the windows: padded to exactly its rows, placeholders (where it has some) and rows
+    with logits, and its windows and one more. The windows that are missing have no rows, the last one all padding.
+    """
     ids: list[int] = []
     positions: list[int] = []
     slots: list[int] = []
@@ -65,8 +71,16 @@ def pack(
         rows.append(len(ids))
         pages.append(len(indices))
         last.append((length - 1) % page_size + 1)
-    logits.extend(logits[-1:] * (-len(logits) % tile))
-    padding = -len(ids) % tile
+    padding = -len(ids) % tile if shape is None else shape.rows - len(ids)
+    if shape is None:
+        logits.extend(logits[-1:] * (-len(logits) % tile))
+    else:
+        _pad_rows(shape, placeholders, ordinals, logits)
+        for count in [0] * (shape.windows - len(windows)) + [padding]:
+            indices.extend([scratch_page] * max(1, -(-count // page_size)))
+            rows.append(rows[-1] + count)
+            pages.append(len(indices))
+            last.append((count - 1) % page_size + 1 if count else 1)
     ids.extend([0] * padding)
     positions.extend([0] * padding)
     slots.extend([scratch_page * page_size] * padding)
@@ -79,11 +93,19 @@ def pack(
         ids=row_wise[0][None],
         positions=row_wise[1][None],
         placeholders=row_wise[2],
-        span=_span(placeholders),
+        span=_span(placeholders) if shape is None else None,
         ordinals=row_wise[3],
         logits=row_wise[4],
         batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, row_wise[5], tuple(gaps)),
     )
+
+
+def _pad_rows(shape: PassShape, placeholders: list[int], ordinals: list[int], logits: list[int]) -> None:
+    """Lists of rows as long as the shape's, the last row filling them up."""
+    if shape.kind is not PassKind.PLAIN:
+        ordinals.extend([0] * (shape.rows - len(placeholders)))
+        placeholders.extend([shape.rows - 1] * (shape.rows - len(placeholders)))
+    logits.extend([shape.rows - 1] * (shape.rows - len(logits)))
 
 
 def _span(rows: list[int]) -> slice | None:

@@ -1,20 +1,24 @@
 """One forward pass of a transformers model over packed windows, on our paged KV."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel
 
 from prove_core.attention.base import AttentionBackend, LayerSpec
 from prove_core.kv.storage import KVStorage
-from prove_core.model.forward import Forward, ModelForward
+from prove_core.model.forward import Forward, Logits, ModelForward
+from prove_core.model.graphs import Outputs, RecordedPass, Recorder, fixed_shape, record_all
 from prove_core.model.native.forward import NativeForward
 from prove_core.model.pack import Packed, pack
+from prove_core.model.progress import SILENT, Progress
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.scores import Scorer
 from prove_core.model.sequential import SequentialHead
+from prove_core.model.shapes import PassShape, fitting
 from prove_core.model.threads import ThreadChoice
 from prove_core.model.tiled import TILE, make_deterministic
 from prove_core.model.window import PassOutput, Window
@@ -63,6 +67,7 @@ class ModelRunner:
         else:
             rows = rows if rows is not None else RowMask()
             self._forward = ModelForward(model, specs, backend, rows, states=sequential is not None)
+        self._recorded: dict[PassShape, RecordedPass] = {}
         self._embed = model.get_input_embeddings()
         self._scorer = Scorer(banned, vocabulary=model.get_output_embeddings().weight.shape[0], device=model.device)
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
@@ -80,32 +85,59 @@ class ModelRunner:
     @torch.inference_mode()
     def follow(self, windows: Sequence[Window]) -> None:
         """The same pass as `run`, for a rank that shares in its products and chooses nothing."""
-        packed = self._planned(windows)
-        self._forward.run(packed, self._embeddings(packed))
+        self._prepared(windows)()
+
+    @torch.inference_mode()
+    def record(self, shapes: Sequence[PassShape], recorder: Recorder, progress: Progress = SILENT) -> None:
+        """Record passes of these shapes, which are replayed from then on; passes of other shapes run as before.
+
+        The backend must be a `Graphable` one. KV is written to the scratch page alone.
+        """
+        forward, head = cast(ModelForward, self._forward), self._model.get_output_embeddings().weight
+        most = max(shape.rows for shape in shapes)
+        outputs = Outputs(head.new_zeros(most, head.shape[0]), head.new_zeros(most, head.shape[1]))
+
+        def make(shape: PassShape) -> RecordedPass:
+            fixed = forward.fixed(fixed_shape(shape, self._storage.page_size))
+            return RecordedPass(shape, self._packed([], shape), fixed, self._embeddings, outputs)
+
+        progress.stage("recording passes", total=len(shapes))
+        for recorded in record_all(shapes, make, recorder):
+            progress.advance(1)
+            if recorded is not None:
+                self._recorded[recorded.shape] = recorded
 
     @torch.inference_mode()
     def _run(self, windows: Sequence[Window]) -> PassOutput:
-        packed = self._planned(windows)
+        forward = self._prepared(windows)
         begin = time.perf_counter()
-        logits, states = self._forward.run(packed, self._embeddings(packed))
+        logits, states = forward()
         masked = self._scorer.mask(logits, windows)
         scores = self._scorer.score(masked, windows)
-        if len(packed.placeholders):
+        if any(window.placeholders for window in windows):
             scores = self._refiner.refine(states, masked, windows, scores)
         return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
 
-    def _planned(self, windows: Sequence[Window]) -> Packed:
-        """The windows as tensors, with all that layers look up during the pass in place."""
-        packed = pack(
+    def _prepared(self, windows: Sequence[Window]) -> Callable[[], Logits]:
+        """The pass, with all in place that its layers look up: to be called once."""
+        shape = fitting(windows, self._recorded, self._storage.page_size)
+        packed = self._packed(windows, shape)
+        if shape is None:
+            self._forward.prepare(packed)
+            return lambda: self._forward.run(packed, self._embeddings(packed))
+        self._recorded[shape].plan(packed)
+        return self._recorded[shape].replay
+
+    def _packed(self, windows: Sequence[Window], shape: PassShape | None) -> Packed:
+        return pack(
             windows,
             page_size=self._storage.page_size,
             scratch_page=self._storage.scratch_page,
             placeholder_id=self._placeholder_id,
             tile=self._tile,
             device=self._model.device,
+            shape=shape,
         )
-        self._forward.prepare(packed)
-        return packed
 
     def _embeddings(self, packed: Packed) -> torch.Tensor | None:
         """`[rows, hidden]`, with the placeholders' own where they have some; None: nothing but the ids' embeddings."""

@@ -19,16 +19,14 @@ def append_paged_kv_cache(
     check(kv_layout == "NHD" and isinstance(paged_kv_cache, tuple), "this reference has (k, v) in NHD alone")
     keys, values = paged_kv_cache
     check(keys.stride() == values.stride(), "k and v must have the same strides")
-    pages, _, heads, dim = keys.shape
+    heads, dim = keys.shape[2:]
     rows = len(append_key)
     check_shape(append_key, (rows, heads, dim), keys.dtype, "append_key")
     check_shape(append_value, (rows, heads, dim), values.dtype, "append_value")
     check_ints(batch_indices, "batch_indices", rows)
     check_ints(positions, "positions", rows)
-    check_indptr(kv_indptr, "kv_indptr")
-    check_ints(kv_indices, "kv_indices", int(kv_indptr[-1]))
+    check_ints(kv_indices, "kv_indices")
     check_ints(kv_last_page_len, "kv_last_page_len", len(kv_indptr) - 1)
-    check(bool((kv_indices < pages).all()), "kv_indices name a page that is not there")
     _append(append_key, append_value, batch_indices, positions, keys, values, kv_indices, kv_indptr)
 
 
@@ -45,6 +43,9 @@ def _append(
 ) -> None:
     """Opaque, as a kernel is: it reads its tensors when it runs."""
     page_size = keys.shape[1]
+    check_indptr(kv_indptr, "kv_indptr")
+    check(len(kv_indices) == int(kv_indptr[-1]), "kv_indices and kv_indptr disagree")
+    check(bool((kv_indices < len(keys)).all()), "kv_indices name a page that is not there")
     for row, (sequence, position) in enumerate(zip(batch_indices.tolist(), positions.tolist(), strict=True)):
         own = kv_indices[kv_indptr[sequence] : kv_indptr[sequence + 1]]
         check(0 <= position < len(own) * page_size, f"position {position} lies outside sequence {sequence}")
