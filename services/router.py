@@ -59,6 +59,10 @@ class Router:
         """Published with this replica in Serve's view of the deployment."""
         return {"pid": os.getpid(), "host": ray.util.get_node_ip_address(), **self._metrics}
 
+    async def tasks(self) -> int:
+        """How many run on this replica's event loop; for tests and benchmarks, which look for those left over."""
+        return len(asyncio.all_tasks())
+
     async def running(self) -> int:
         """Requests in progress here."""
         return self._service.running

@@ -58,3 +58,24 @@ def plot_modes(rows: list[ModeRow], path: Path) -> None:
     for axes in (bars, lines):
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=120)
+
+
+def plot_ramp(samples: Mapping[str, list[float]], path: Path) -> None:
+    """Streams, replicas, how busy they are, how long calls wait and what comes out, over time."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  optional
+
+    figure = Figure(figsize=(9, 8), layout="constrained")
+    panels = (
+        ("streams", "open streams"),
+        ("verifiers", "verifier replicas"),
+        ("busy", "busy share of a verifier"),
+        ("wait_p90_s", "p90 wait for a pass, s"),
+        ("tokens_per_second", "tokens per second"),
+    )
+    for axes, (name, label) in zip(figure.subplots(len(panels), 1, sharex=True), panels, strict=True):
+        axes.step(samples["second"], samples[name], where="post")
+        axes.set_ylabel(label, fontsize="small")
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    axes.set_xlabel("s")
+    figure.savefig(path, dpi=120)

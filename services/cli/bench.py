@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from services.cli import bench_speed
+from services.cli import bench_ramp, bench_speed
 from services.cli.errors import STDERR, one_line_errors
 from services.cli.options import LAYERS_HELP, Dtype, parse_layers
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure; every benchmark writes JSON with --json.", no_args_is_help=True)
 app.command("engine")(bench_speed.engine)
 app.command("modes")(bench_speed.modes)
+app.command("ramp")(bench_ramp.ramp)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write the report here.")]
 

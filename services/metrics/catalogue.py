@@ -26,7 +26,7 @@ REQUEST_OUTCOMES = counter(
 )
 REQUESTS_RUNNING = gauge("requests_running", ROUTER, "Requests that are being decoded.")
 REQUESTS_WAITING = gauge("requests_waiting", ROUTER, "Requests that wait for admission.")
-QUEUED_TOKENS = gauge("queued_tokens", ROUTER, "Tokens (prompt and completion limit) of the requests that wait.")
+QUEUED_TOKENS = gauge("queued_tokens", ROUTER, "Tokens (prompt and expected completion) of the requests that wait.")
 PROMPT_TOKENS = counter("prompt_tokens_total", ROUTER, "Prompt tokens of decoded requests, as in usage.", "mode")
 GENERATION_TOKENS = counter("generation_tokens_total", ROUTER, "Tokens committed to users, as in usage.", "mode")
 E2E_SECONDS = histogram(

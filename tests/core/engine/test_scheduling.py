@@ -104,6 +104,24 @@ def test_prompts_get_their_share_of_a_saturated_pass() -> None:
     assert isinstance(long.end, Finished)
 
 
+@pytest.mark.parametrize("prompts", [1, 3])
+def test_every_stream_commits_in_every_pass_while_long_prompts_are_read(prompts: int) -> None:
+    engine = SteppedEngine(ToyRunner(4), engine_config(tokens=16384))
+    streams = [engine.complete(GenerateRequest(f"s{index}", (index, 1), AR, Limits(500))) for index in range(4)]
+    engine.step()
+    long = [
+        engine.complete(GenerateRequest(f"long{index}", prompt_of(index, 2000), AR, Limits(1)))
+        for index in range(prompts)
+    ]
+    passes = 0
+    while any(outcome.end is None for outcome in long):
+        before = [len(stream.tokens) for stream in streams]
+        engine.step()
+        passes += 1
+        assert [len(stream.tokens) for stream in streams] == [count + 1 for count in before]
+    assert 2000 * prompts / 256 <= passes <= 2000 * prompts / 256 * 1.1 + 1, "and prompts get the rest of each pass"
+
+
 def test_a_younger_session_does_not_push_out_an_older_idle_one_while_others_can_run() -> None:
     engine = SteppedEngine(ToyRunner(4), engine_config(tokens=64))
     idle = engine.begin("idle", prompt_of(1, 24), Propose(1))
