@@ -1,15 +1,28 @@
 """Reading a request's body: a content type we can parse, no larger than allowed."""
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from services.api.errors import ApiError, body_too_large
+from services.api.errors import ApiError, body_too_large, client_closed
+
+_DIGITS = 18  # of a length; Python refuses to read numbers of thousands
 
 
 async def read_json_body(request: Request, limit: int) -> bytes:
-    """The bytes of a JSON body of at most `limit` bytes. Raises `ApiError` (400 wrong type, 413 too large)."""
+    """The bytes of a JSON body of at most `limit` bytes.
+
+    Raises `ApiError` (400 wrong type, 413 too large, 499 the client left before its end).
+    """
     _check_headers(request)
-    if (length := request.headers.get("content-length", "")).isdigit() and int(length) > limit:
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and (len(length) > _DIGITS or int(length) > limit):
         raise body_too_large(limit)
+    try:
+        return await _read(request, limit)
+    except ClientDisconnect:
+        raise client_closed() from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -19,6 +19,7 @@ INVALID = "invalid_request_error"
 INVALID_VALUE = "invalid_value"  # the code of a field that is known and has a wrong value
 LONGEST_MESSAGE = 1000
 UNAVAILABLE_RETRY_S = 2
+CLIENT_CLOSED_REQUEST = 499
 
 
 class ApiError(Exception):
@@ -56,6 +57,11 @@ def model_not_found(name: str) -> ApiError:
 def body_too_large(limit: int) -> ApiError:
     """413: the body has more than `limit` bytes."""
     return ApiError(413, f"The request body is larger than {limit} bytes", code="request_too_large")
+
+
+def client_closed() -> ApiError:
+    """499: nobody waits for the reply any more; it tells logs and metrics."""
+    return ApiError(CLIENT_CLOSED_REQUEST, "The client closed the connection", code="client_closed")
 
 
 def overloaded(retry_after_s: int = 1) -> ApiError:

@@ -26,7 +26,6 @@ from services.telemetry.origin import Origin
 
 T = TypeVar("T")
 READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
-CLIENT_CLOSED_REQUEST = 499  # nobody reads it but logs and metrics
 
 
 def create_app(service: ChatService, targets: Targets | None = None, keys: Keys | None = None) -> FastAPI:
@@ -58,7 +57,7 @@ def create_app(service: ChatService, targets: Targets | None = None, keys: Keys 
         with service.refusing():
             body = ChatCompletionRequest.parse(await read_json_body(request, service.settings.limits.max_body_bytes))
         reply = await unless_disconnected(request, _chat(service, body, request.state.origin))
-        return reply if reply is not None else Response(status_code=CLIENT_CLOSED_REQUEST)
+        return reply if reply is not None else Response(status_code=errors.CLIENT_CLOSED_REQUEST)
 
     description = describe(card.id, service.settings.limits, guarded=keys is not None)
 

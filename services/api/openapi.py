@@ -33,6 +33,10 @@ BOUNDED = {  # the type that a keyword is about
     "maxProperties": "object",
     "additionalProperties": "object",
 }
+CONTENT_OR_ASSISTANT = [
+    {"properties": {"content": {"not": {"type": "null"}}}, "required": ["content"]},
+    {"properties": {"role": {"const": "assistant"}}},
+]
 NEUTRAL = {ChatCompletionRequest: REQUEST_FIELDS, ChatMessage: MESSAGE_FIELDS, StreamOptions: STREAM_OPTION_FIELDS}
 
 
@@ -100,6 +104,7 @@ def _schemas(model: str, limits: RequestLimits) -> Json:
     schemas: Json = taken["$defs"] | given["$defs"]
     for kind, fields in NEUTRAL.items():
         schemas[kind.__name__]["properties"] |= {name: _neutral(values) for name, values in fields.items()}
+    schemas[ChatMessage.__name__]["anyOf"] = CONTENT_OR_ASSISTANT
     _limit(schemas[ChatCompletionRequest.__name__]["properties"], model, limits)
     return schemas
 

@@ -21,6 +21,8 @@ def outcome_of(error: BaseException) -> str:
     match expected(error):
         case ApiError(status=504):
             return TIMEOUT
+        case ApiError(code="client_closed"):
+            return CANCELLED
         case ApiError(status=429) | ApiError(code="overloaded"):
             return OVERLOADED
         case ApiError(status=status) if status < 500:

@@ -69,6 +69,8 @@ REFUSED: list[dict[str, Any]] = [
     {"messages": [{"role": "tool", "content": "x"}]},
     {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
     {"messages": [{"role": "user", "content": 5}]},
+    {"messages": [{"role": "user"}]},
+    {"messages": [{"role": "system", "content": None}]},
     {"stop": ""},
     {"stop": ["a"] * 17},
     {"stop": "x" * 1025},
