@@ -44,6 +44,21 @@ def overhead(
 
 @app.command()
 @one_line_errors
+def metrics(
+    json: Json = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Completions with metrics, and as many without.")] = 40,
+    cycles: Annotated[int, typer.Option(min=10, help="About so many per completion.")] = 100,
+    null_only: Annotated[bool, typer.Option(help="Leave out the runs with real models.")] = False,
+) -> None:
+    """What metrics cost a cycle."""
+    from services.benchmarks.metrics_cost import run  # noqa: PLC0415  torch is slow to import
+
+    report = run(repeats, cycles, with_models=not null_only, say=STDERR.print)
+    _finish(report, "{name:28} {value:10.4f}", json)
+
+
+@app.command()
+@one_line_errors
 def overlap(
     data: Annotated[Path, typer.Option(help="JSONL with `question` or `prompt`.")],
     json: Json = None,

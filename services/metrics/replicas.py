@@ -20,7 +20,6 @@ class ReplicaMetrics:
     def _families(self) -> Iterator[GaugeMetricFamily]:
         metric = declared.REPLICAS
         family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-        counts = {Part(name.lower()): len(replicas) for name, replicas in self._running().items()}
-        for part in Part:
-            family.add_metric([part.value], counts.get(part, 0))
+        for name, replicas in self._running().items():  # deployments that have none are there too
+            family.add_metric([Part(name.lower()).value], len(replicas))
         yield family

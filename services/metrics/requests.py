@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 from prove_core.types import Cost, FinishReason, Mode, Step
 from services.api.errors import ApiError, expected
@@ -49,6 +49,7 @@ class ModeMetrics:
         self._all = metrics
         self._outcomes = {outcome: metrics.outcomes.labels(mode, outcome) for outcome in OUTCOMES}
         self._accepted_at: list[Counter] = []
+        self._phases: dict[str, Histogram] = {}
 
     def drafted(self, candidates: int, accepted: int) -> None:
         """A draft of `candidates`, whose first `accepted` were committed."""
@@ -72,7 +73,12 @@ class ModeMetrics:
         }
         for phase, seconds in phases.items():
             if seconds > 0:
-                self._all.cycle_seconds.labels(self.mode, phase).observe(seconds)
+                self._phase(phase).observe(seconds)
+
+    def _phase(self, phase: str) -> Histogram:
+        if phase not in self._phases:
+            self._phases[phase] = self._all.cycle_seconds.labels(self.mode, phase)
+        return self._phases[phase]
 
     def ended(self, outcome: str) -> None:
         """A request has ended."""

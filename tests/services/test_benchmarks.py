@@ -38,6 +38,13 @@ def test_overhead_has_a_sample_per_cycle() -> None:
     assert min(samples) > 0
 
 
+def test_metrics_have_a_cost(tmp_path: Path) -> None:
+    report = run("metrics", "--null-only", "--repeats", "2", "--cycles", "10", "--json", tmp_path / "out.json")
+    figures = report["figures"]
+    assert isinstance(figures, dict)
+    assert 0 < figures["metrics_us"] < 1e6
+
+
 @pytest.mark.model
 def test_exactness_writes_counts(prompts: Path, tmp_path: Path) -> None:
     arguments = ("--data", prompts, "--max-tokens", "8", "--block-size", "4", "--json", tmp_path / "out.json")
