@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from prove_core.decoding.cycle import TWO_MODEL_MODES
 from prove_core.decoding.sampling import check_logprobs, check_samples
@@ -29,6 +30,10 @@ from services.session_factory import SessionFactory
 from services.settings import Settings
 from services.telemetry.access import refusals_told, told
 from services.telemetry.origin import Origin
+from services.telemetry.traces import traced
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 LONG_TEXT = 50_000  # characters; tokenising more than that takes long enough to stall other streams
 
@@ -46,10 +51,16 @@ class ChatService:
     """Everything that the Router does between HTTP and the replicas. Knows neither Ray nor the web framework."""
 
     def __init__(
-        self, settings: Settings, info: CheckpointInfo, roles: Mapping[Role, RoleAccess], metrics: RouterMetrics
+        self,
+        settings: Settings,
+        info: CheckpointInfo,
+        roles: Mapping[Role, RoleAccess],
+        metrics: RouterMetrics,
+        tracer: "Tracer | None" = None,
     ) -> None:
         self.settings = settings
         self.metrics = RequestMetrics(metrics)
+        self._tracer = tracer
         self._info = info
         self._roles = roles
         self._renderer = PromptRenderer(info.tokenizer)
@@ -109,7 +120,7 @@ class ChatService:
     async def events(self, plan: Plan) -> Events:
         """Run the plan once there is room. Closing the events cancels it and frees its pages. Raises what happens."""
         meter = self.metrics.request(plan.params.mode, len(plan.prompt), plan.head.choices, plan.origin.arrived)
-        with told(meter), meter.measured():
+        with told(meter), traced(self._tracer, plan.origin, meter), meter.measured():
             async with contextlib.aclosing(self._run(plan, meter)) as events:
                 async for event in events:
                     if isinstance(event, Summary):

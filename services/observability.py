@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from prove_core.config import Frozen
-from services.telemetry.logs import LoggingSettings
+from services.telemetry.settings import LoggingSettings
 
 
 class MetricsSettings(Frozen):

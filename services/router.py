@@ -24,6 +24,7 @@ from services.preflight import check_pools, read_checkpoints
 from services.security.keys import Keys
 from services.settings import Settings
 from services.telemetry.logs import configure
+from services.telemetry.traces import tracer
 
 
 class Router:
@@ -42,7 +43,9 @@ class Router:
         handles = {Role.PROPOSER: proposer} | ({} if verifier is None else {Role.VERIFIER: verifier})
         roles = {role: await _access(handle) for role, handle in handles.items()}
         check_pools(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
-        self._service = ChatService(checked, info, roles, metrics)
+        self._service = ChatService(
+            checked, info, roles, metrics, tracer(checked.tracing, context.replica_id.unique_id)
+        )
         self._watch = asyncio.create_task(self._service.reception.watch())
         self._members = Members(context.app_name)
         PlacementMetrics(registry, context.app_name, ray.util.placement_group_table)

@@ -17,7 +17,7 @@ from services.limits import RequestLimits
 from services.observability import MetricsSettings, Observed
 from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
 from services.security.settings import SecuritySettings
-from services.telemetry.logs import LoggingSettings
+from services.telemetry.settings import LoggingSettings, TracingSettings
 from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
@@ -147,6 +147,7 @@ class Settings(Frozen):
     admission: AdmissionSettings = AdmissionSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
+    tracing: TracingSettings = TracingSettings()
     healing: Healing = Healing()
     security: SecuritySettings = SecuritySettings()
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from prometheus_client import Counter, Histogram
 
@@ -28,6 +29,24 @@ def outcome_of(error: BaseException) -> str:
         case ApiError(status=status) if status < 500:
             return REJECTED
     return FAILED
+
+
+def phases(cost: Cost) -> dict[str, float]:
+    """Seconds of a cycle by phase. Phases that it did not have are left out."""
+    spent = {
+        "propose": cost.pass_seconds - cost.verify_seconds,
+        "verify": cost.verify_seconds,
+        "gate": cost.gate_seconds,
+        "channel": cost.channel_seconds,
+        "queue": cost.queue_seconds,
+    }
+    return {phase: seconds for phase, seconds in spent.items() if seconds > 0}
+
+
+class CycleWatch(Protocol):
+    """Told of each cycle once it has ended; times as `time.perf_counter` tells them."""
+
+    def __call__(self, choice: int, tokens: int, cost: Cost, began: float, ended: float) -> None: ...
 
 
 class ModeMetrics:
@@ -62,18 +81,10 @@ class ModeMetrics:
             counter.inc()
 
     def cycle(self, tokens: int, cost: Cost) -> None:
-        """A cycle that committed `tokens`. Phases that it did not have are left out."""
+        """A cycle that committed `tokens`."""
         self.tokens_per_cycle.observe(tokens)
-        phases = {
-            "propose": cost.pass_seconds - cost.verify_seconds,
-            "verify": cost.verify_seconds,
-            "gate": cost.gate_seconds,
-            "channel": cost.channel_seconds,
-            "queue": cost.queue_seconds,
-        }
-        for phase, seconds in phases.items():
-            if seconds > 0:
-                self._phase(phase).observe(seconds)
+        for phase, seconds in phases(cost).items():
+            self._phase(phase).observe(seconds)
 
     def _phase(self, phase: str) -> Histogram:
         if phase not in self._phases:
@@ -90,12 +101,13 @@ class RequestMeter:
 
     def __init__(self, metrics: ModeMetrics, prompt_tokens: int, choices: int, arrived: float) -> None:
         self.metrics = metrics
-        self.choices = tuple(ChoiceMeter(self) for _ in range(choices))
+        self.arrived = arrived
+        self.choices = tuple(ChoiceMeter(self, index) for index in range(choices))
+        self.watch: CycleWatch | None = None
         self.outcome: str | None = None
         self.prompt_tokens = prompt_tokens
         self.first_token_seconds: float | None = None
         self.seconds = 0.0
-        self._arrived = arrived
         self._answered = False
 
     def answered(self) -> None:
@@ -107,7 +119,7 @@ class RequestMeter:
     def committed(self, now: float) -> None:
         """Tokens of a choice."""
         if self.first_token_seconds is None:
-            self.first_token_seconds = now - self._arrived
+            self.first_token_seconds = now - self.arrived
             self.metrics.first_token_seconds.observe(self.first_token_seconds)
 
     @contextmanager
@@ -121,7 +133,7 @@ class RequestMeter:
         self._end(FAILED)
 
     def _end(self, otherwise: str) -> None:
-        self.seconds = time.perf_counter() - self._arrived
+        self.seconds = time.perf_counter() - self.arrived
         reasons = {choice.reason for choice in self.choices}
         if None in reasons:
             self.outcome = otherwise
@@ -134,11 +146,13 @@ class RequestMeter:
 class ChoiceMeter:
     """Measures one choice, given its steps as the user got them. Those with a cycle in their cost begin one."""
 
-    def __init__(self, request: RequestMeter) -> None:
+    def __init__(self, request: RequestMeter, index: int) -> None:
         self.reason: FinishReason | None = None
         self.tokens = 0
         self.cycles = 0
         self._request = request
+        self._index = index
+        self._cycle_began = self._latest = request.arrived
         self._cycle_cost = Cost()
         self._cycle_tokens = 0
         self._last_commit: float | None = None
@@ -150,11 +164,12 @@ class ChoiceMeter:
         if step.cost.cycles:
             self._end_cycle()
             self._count_cycles(step.cost)
+        self._latest = time.perf_counter()
         self._cycle_cost += step.cost
         if step.drafted:
             metrics.drafted(step.drafted, step.accepted)
         if step.tokens:
-            self._commit(len(step.tokens), time.perf_counter())
+            self._commit(len(step.tokens), self._latest)
 
     def ended(self, reason: FinishReason, cost: Cost = NOTHING) -> None:
         """The choice is complete; `cost` came after its last step."""
@@ -183,7 +198,9 @@ class ChoiceMeter:
     def _end_cycle(self) -> None:
         if self._cycle_cost.cycles:
             self._request.metrics.cycle(self._cycle_tokens, self._cycle_cost)
-        self._cycle_cost, self._cycle_tokens = Cost(), 0
+            if self._request.watch is not None:
+                self._request.watch(self._index, self._cycle_tokens, self._cycle_cost, self._cycle_began, self._latest)
+        self._cycle_cost, self._cycle_tokens, self._cycle_began = Cost(), 0, self._latest
 
 
 class RequestMetrics:

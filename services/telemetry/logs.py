@@ -6,25 +6,15 @@ Prompts, outputs and keys are never logged.
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import IO, Any, Literal
+from typing import IO, Any
 
-from pydantic import Field
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-from prove_core.config import Frozen
 from services.telemetry.origin import CURRENT_ID, request_of
+from services.telemetry.settings import LoggingSettings
 
 OURS = ("prove_core", "services")  # the loggers below which all of ours are
-
-
-class LoggingSettings(Frozen):
-    """What replicas write to their standard error."""
-
-    format: Literal["text", "json"] = Field(default="text", description="json: one object a line.")
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="INFO: a line per request when it ends; DEBUG: sessions on their replicas as well."
-    )
 
 
 def configure(settings: LoggingSettings, stream: IO[str] | None = None, **constant: str) -> None:

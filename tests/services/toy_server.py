@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import uvicorn
+from opentelemetry.trace import Tracer
 
 from prove_core.model.info import CheckpointInfo
 from prove_core.types import Role
@@ -53,24 +54,30 @@ def body(text: str = "the quick brown fox", **fields: Any) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def toy_server(
-    tokens: int = 4096, verifier: bool = True, runner: type[ToyRunner] = ToyRunner, **settings: Any
+    tokens: int = 4096,
+    verifier: bool = True,
+    runner: type[ToyRunner] = ToyRunner,
+    tracer: Tracer | None = None,
+    **settings: Any,
 ) -> AsyncIterator[ToyServer]:
     """Serve the toy pair; `settings` as in the YAML file."""
     data = {"model": "toy", **({} if verifier else {"verifier": None}), **settings}
     async with (
         replicas(2, tokens, runner) as (p, v),
-        _serving(parse_settings(data, "test"), p, v, verifier) as server,
+        _serving(parse_settings(data, "test"), p, v, verifier, tracer) as server,
     ):
         yield server
 
 
 @contextlib.asynccontextmanager
-async def _serving(settings: Settings, p: Replica, v: Replica, verifier: bool) -> AsyncIterator[ToyServer]:
+async def _serving(
+    settings: Settings, p: Replica, v: Replica, verifier: bool, tracer: Tracer | None
+) -> AsyncIterator[ToyServer]:
     tokenizer = byte_level()
     info = CheckpointInfo("toy", tokenizer, len(tokenizer), (EOS,), CONTEXT, 0, ())
     roles = {Role.PROPOSER: _access(p)} | ({Role.VERIFIER: _access(v)} if verifier else {})
     registry = Registry(Identity(Part.ROUTER, "toy", settings.served_name))
-    service = ChatService(settings, info, roles, RouterMetrics(registry))
+    service = ChatService(settings, info, roles, RouterMetrics(registry), tracer)
     watch = asyncio.create_task(service.reception.watch())
     app = create_app(service, keys=Keys.load(settings.security))
     config = uvicorn.Config(app, port=0, log_level="error", lifespan="off")

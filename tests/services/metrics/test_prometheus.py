@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def prometheus(application: Running, tmp_path_factory: pytest.TempPathFactory) -
     server = subprocess.Popen([*command, f"--web.listen-address={address}"])
     try:
         prometheus = Prometheus(f"http://{address}")
-        _until(prometheus.ready)
+        _becomes(prometheus.ready, True)
         yield prometheus
     finally:
         server.terminate()
@@ -103,18 +104,19 @@ def prometheus(application: Running, tmp_path_factory: pytest.TempPathFactory) -
 def _config(url: str) -> dict[str, Any]:
     """The configuration as it is shipped, with this application's address, and no patience."""
     config: dict[str, Any] = yaml.safe_load((RULES / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["global"] = {"scrape_interval": "2s", "evaluation_interval": "2s"}
     config["rule_files"] = [str(RULES / name) for name in config["rule_files"]]
     (job,) = config["scrape_configs"]
     job["http_sd_configs"] = [{"url": f"{url}/metrics/targets", "refresh_interval": "1s"}]
     return config
 
 
-def _until(true: Callable[[], bool]) -> None:
+def _becomes(value: Callable[[], Any], expected: Any) -> None:
+    """Ask until it is so, or patience ends."""
     deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline
+    while (found := value()) != expected and time.monotonic() < deadline:
         time.sleep(0.2)
+    assert found == expected
 
 
 def _ask(url: str, number: int) -> dict[str, Any]:
@@ -146,11 +148,11 @@ def _kill_verifier() -> None:
 
 
 def test_prometheus_sees_everything(application: Running, prometheus: Prometheus) -> None:
-    _until(lambda: prometheus.values('count(up{job="prove"} == 1)') == [TARGETS])
+    _becomes(lambda: prometheus.values('count(up{job="prove"} == 1)'), [TARGETS])
     replies = _load(application.url, _kill_verifier)
     _sums_equal_usage(prometheus, replies)
-    _until(lambda: prometheus.values('count(up{job="prove"} == 1)') == [TARGETS])  # the dead one's successor
-    _until(lambda: prometheus.values("sum(prove:session_recoveries_total)") > [0.0])
+    _becomes(lambda: prometheus.values('count(up{job="prove"} == 1)'), [TARGETS])  # the dead one's successor
+    _becomes(lambda: prometheus.values("sum(prove:session_recoveries_total) > bool 0"), [1.0])
     _all_metrics_have_data(prometheus)
     _all_panels_have_data(prometheus)
     rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
@@ -166,7 +168,7 @@ def _sums_equal_usage(prometheus: Prometheus, replies: list[dict[str, Any]]) -> 
         told["cycles"][counts["mode"]] += counts["cycles"]
     for name, expected in told.items():
         query = f"sum by (mode) (prove:{name}_total)"
-        _until(lambda query=query, expected=expected: prometheus.by("mode", query) == dict(expected))  # type: ignore[misc]
+        _becomes(partial(prometheus.by, "mode", query), dict(expected))
     ended = prometheus.values('sum(prove:request_outcomes_total{outcome=~"stop|length"})')
     assert ended == prometheus.values("sum(prove:e2e_request_latency_seconds_count)") == [len(replies)]
 

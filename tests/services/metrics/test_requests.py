@@ -121,7 +121,7 @@ def test_a_client_that_leaves_is_counted_with_what_it_got(stream: bool) -> None:
 
 def test_refused_requests_are_outcomes() -> None:
     async def run() -> None:
-        async with toy_server(router={"max_ongoing_requests": 1}) as server:
+        async with toy_server(router={"max_ongoing_requests": 1}, admission={"max_queued_requests": 0}) as server:
             assert (await server.ask(max_tokens=0)).status_code == 400
             assert (await server.client.post("/v1/chat/completions", content=b"{")).status_code == 400
             assert (await server.ask(max_tokens=99999)).status_code == 400

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from services.api.origin import HEADER
-from services.telemetry.logs import OURS, LoggingSettings, configure
+from services.telemetry.logs import OURS, configure
+from services.telemetry.settings import LoggingSettings
 from tests.services.toy_engine import run_in_loop
 from tests.services.toy_server import body, toy_server
 
