@@ -55,7 +55,7 @@ class FlashInferAttention:
     ) -> None:
         self._storage = storage
         self._specs = tuple(specs)
-        self._flashinfer = flashinfer
+        self.flashinfer = flashinfer
         self.deterministic = deterministic
         self._shape = shape
         device = storage.device
@@ -69,7 +69,7 @@ class FlashInferAttention:
 
     def fixed(self, shape: FixedShape) -> "FlashInferAttention":
         """A backend over the same storage for recorded passes of `shape`."""
-        return FlashInferAttention(self._storage, self._specs, self._flashinfer, shape=shape, workspace=self._workspace)
+        return FlashInferAttention(self._storage, self._specs, self.flashinfer, shape=shape, workspace=self._workspace)
 
     def plan(self, batch: Batch) -> None:
         """See `AttentionBackend.plan`. With a fixed shape, `batch` must have it: `ValueError` otherwise."""
@@ -140,7 +140,7 @@ class FlashInferAttention:
         }
 
     def _wrapper(self, shape: FixedShape | None) -> Any:
-        make = self._flashinfer.BatchPrefillWithPagedKVCacheWrapper
+        make = self.flashinfer.BatchPrefillWithPagedKVCacheWrapper
         if shape is None:
             return make(self._workspace, "NHD", backend="fa2")
         device = self._storage.device
@@ -166,7 +166,7 @@ class FlashInferAttention:
         """None unless all layers have few heads per KV head: a pass takes either kernel, not both."""
         if any(v.query_heads // v.kv_heads not in _DECODE_GROUPS for v in self._prefill):
             return {}
-        make = self._flashinfer.BatchDecodeWithPagedKVCacheWrapper
+        make = self.flashinfer.BatchDecodeWithPagedKVCacheWrapper
         return {variant: make(self._workspace, "NHD", backend="fa2") for variant in self._prefill}
 
     def _masks(self, batch: Batch) -> bool:

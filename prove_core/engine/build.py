@@ -17,6 +17,7 @@ from prove_core.kv.storage import KVStorage
 from prove_core.model.fuse import fuse_projections
 from prove_core.model.graphs import CudaRecorder
 from prove_core.model.info import CheckpointInfo
+from prove_core.model.kernels import use_kernels
 from prove_core.model.loader import LoadedModel, load, pick_device
 from prove_core.model.native.choose import native_forward
 from prove_core.model.null import NullRunner
@@ -28,6 +29,7 @@ from prove_core.model.ranks import Ranks
 from prove_core.model.runner import ModelRunner
 from prove_core.model.shapes import PassKind, pass_shapes
 from prove_core.model.threads import ThreadChoice, thread_choice
+from prove_core.model.tiled import settle_cublas
 from prove_core.model.window import Runner
 
 NULL_CHECKPOINT = "null"  # no model at all: measures what everything but the passes costs
@@ -88,6 +90,8 @@ def _prepared(
     if config.model.threads is not None:
         torch.set_num_threads(config.model.threads)
     limit_memory(pick_device(config.model.device), memory_fraction)
+    if config.model.deterministic:
+        settle_cublas()
     loaded = load(config.model, progress, ranks=ranks)
     config = sized(config, loaded, memory_fraction, ranks)
     return config, loaded, model_runner(config, loaded, progress)
@@ -108,6 +112,9 @@ def model_runner(config: EngineConfig, loaded: LoadedModel, progress: Progress =
     if native is None:
         pack_linears(loaded.model)
     backend = native or choose_attention(config.attention, storage, specs, deterministic=deterministic)
+    flashinfer = backend.flashinfer if isinstance(backend, FlashInferAttention) and not deterministic else None
+    if flashinfer is not None:
+        use_kernels(loaded.model, flashinfer)
     runner = ModelRunner(
         loaded.model,
         specs,
@@ -121,7 +128,7 @@ def model_runner(config: EngineConfig, loaded: LoadedModel, progress: Progress =
         deterministic=deterministic,
         threads=_threads(config, loaded.model.device),
     )
-    if config.cuda_graphs == "auto" and isinstance(backend, FlashInferAttention) and not deterministic:
+    if config.cuda_graphs == "auto" and flashinfer is not None:
         kinds = [PassKind.PLAIN] if loaded.info.placeholder_id is None else list(PassKind)
         shapes = pass_shapes(min(config.scheduler.max_rows, _RECORDED_ROWS), kinds, storage.pages)
         runner.record(shapes, CudaRecorder(), progress)

@@ -13,6 +13,7 @@ from prove_core.model.apply import apply_adapter
 from prove_core.model.hook import ATTENTION, register
 from prove_core.model.info import CheckpointInfo, find_adapter, gather_info
 from prove_core.model.layers import limit_layers, pick_layers, wanted_layers
+from prove_core.model.loading_bar import reporting
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.ranks import Ranks
@@ -56,13 +57,13 @@ def load(
     adapter = find_adapter(config, source)
     info = gather_info(config, source, description, adapter)
     layers = wanted_layers(config.layers, adapter, description.text.num_hidden_layers, source.name)
-    progress.stage(f"loading {source.name}")
     if layers is not None:
         limit_layers(description.text, max(layers) + 1)
-    model = _weights(source, description, getattr(torch, config.dtype), attention)
+    place = device if ranks is None else torch.device("cpu")  # the whole may not fit where a share does
+    with reporting(progress, f"loading {source.name} to {place}"):
+        model = _weights(source, description, getattr(torch, config.dtype), attention, place)
     if layers is not None:
         pick_layers(model, layers)
-    model.to(device if ranks is None else "cpu")  # the whole may not fit where a share does
     rows, table = RowMask(), None
     if adapter is not None:
         progress.stage(f"applying the adapter {adapter.path.name}")
@@ -90,7 +91,10 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def _weights(source: Source, description: Description, dtype: torch.dtype, attention: str) -> PreTrainedModel:
+def _weights(
+    source: Source, description: Description, dtype: torch.dtype, attention: str, device: torch.device
+) -> PreTrainedModel:
+    """The model on its device: each tensor goes there as it is read, never all of them by way of the CPU's memory."""
     try:
         with quiet():
             model, report = AutoModelForCausalLM.from_pretrained(
@@ -98,6 +102,7 @@ def _weights(source: Source, description: Description, dtype: torch.dtype, atten
                 config=description.config,
                 dtype=dtype,
                 attn_implementation=attention,
+                device_map={"": device},
                 output_loading_info=True,
             )
     except ValueError as error:

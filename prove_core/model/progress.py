@@ -7,7 +7,7 @@ class Progress(Protocol):
     """Receives the steps of a slow task, one at a time."""
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a step, which ends the one before. `total` is its amount of work (bytes), or None if unknown."""
+        """Begin a step, which ends the one before. `total`: its work in bytes, tensors ... as fits; None if unknown."""
         ...
 
     def advance(self, amount: int) -> None:

@@ -1,5 +1,6 @@
 """Deterministic mode: every Linear computes a row with the same bits, wherever and beside whatever it stands."""
 
+import os
 from collections.abc import Sequence
 
 import torch
@@ -14,6 +15,7 @@ from prove_core.model.packed import PackedLinear
 
 TILE = 8  # rows; one decode row costs about what eight do
 _SPANS = (64, 32, 16)  # larger row counts, used where this machine's kernels agree with those of one tile
+_NORM_SPANS = (2048, 512, 128, 32)
 _ROTARY_ROWS = 64
 _SOFTCAP_TILES = 64
 
@@ -50,6 +52,34 @@ class TiledLinear(nn.Module):
         return result
 
 
+class TiledNorm(nn.Module):
+    """A norm over the last dimension, of as many vectors at a time as give each the bits that it gets in one tile.
+
+    Raises `UnsupportedModel` as `verified_spans`; at its first use, if it has no weight to tell its size.
+    """
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        weight = getattr(inner, "weight", None)
+        self._spans = () if weight is None else self._verify(weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., n]` -> the same."""
+        flat = x.reshape(-1, x.shape[-1])
+        self._spans = self._spans or self._verify(flat)
+        count = len(flat)
+        if count % TILE:
+            flat = functional.pad(flat, (0, 0, 0, -count % TILE))
+        parts = [self.inner(part) for part in torch.split(flat, _cut(len(flat), self._spans))]
+        result: torch.Tensor = torch.cat(parts)[:count].view(x.shape)
+        return result
+
+    def _verify(self, like: torch.Tensor) -> tuple[int, ...]:
+        sample = torch.randn(_NORM_SPANS[0], like.shape[-1], generator=torch.Generator().manual_seed(0))
+        return _verified(self.inner, sample.to(like), _NORM_SPANS, f"{type(self.inner).__name__} in {like.dtype}")
+
+
 class SerialActivation(nn.Module):
     """An activation applied by `in_pieces`; rows must come in whole tiles."""
 
@@ -77,13 +107,29 @@ class SerialRotary(nn.Module):
         return tuple(torch.cat(tensors, 1) for tensors in zip(*parts, strict=True))
 
 
+def settle_cublas() -> None:
+    """Before the first product: buffers of a fixed size, so that cuBLAS sums in the same order every time.
+
+    And no sums in 16 bits or of products in TF32.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    matmul = torch.backends.cuda.matmul
+    matmul.allow_tf32 = False
+    matmul.allow_bf16_reduced_precision_reduction = False
+    matmul.allow_fp16_reduced_precision_reduction = False
+
+
 def make_deterministic(model: PreTrainedModel) -> None:
     """Replace the model's Linears, activations and rotary embeddings by those above, in place.
 
-    Passes must then have whole tiles of rows. Raises `UnsupportedModel` where a layer can't be made independent of
-    batch-mates, or where this machine's kernels depend on a row's place in its tile.
+    On a GPU an element is computed alike wherever it stands, so there it is Linears and norms, whose sums are cut up by
+    how many rows there are. Passes must then have whole tiles of rows. Raises `UnsupportedModel` where a layer can't be
+    made independent of batch-mates, or where this machine's kernels depend on a row's place in its tile.
     """
+    on_gpu = model.device.type == "cuda"
     _refuse_other_products(model)
+    if not on_gpu and getattr(model.config.get_text_config(decoder=True), "final_logit_softcapping", None):
+        _check_softcap(model)
     spans: dict[tuple[object, ...], tuple[int, ...]] = {}
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
@@ -92,9 +138,11 @@ def make_deterministic(model: PreTrainedModel) -> None:
                 if key not in spans:
                     spans[key] = verified_spans(child)
                 setattr(parent, name, TiledLinear(child, spans[key]))
-            elif type(child) in _activation_classes() and not list(child.parameters()):
+            elif on_gpu and type(child).__name__.endswith("Norm"):
+                setattr(parent, name, TiledNorm(child))
+            elif not on_gpu and type(child) in _activation_classes() and not list(child.parameters()):
                 setattr(parent, name, SerialActivation(child))
-            elif type(child).__name__.endswith("RotaryEmbedding"):
+            elif not on_gpu and type(child).__name__.endswith("RotaryEmbedding"):
                 setattr(parent, name, SerialRotary(child))
 
 
@@ -105,21 +153,26 @@ def verified_spans(linear: nn.Linear | PackedLinear) -> tuple[int, ...]:
     """
     weight = linear.weight
     device = torch.device("cpu") if weight.is_meta else weight.device
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(_SPANS[0], linear.in_features, generator=generator).to(device, weight.dtype)
+    x = torch.randn(_SPANS[0], linear.in_features, generator=torch.Generator().manual_seed(0))
+    what = f"{weight.dtype} product {linear.in_features}x{linear.out_features}"
+    return _verified(linear, x.to(device, weight.dtype), _SPANS, what)
 
-    def product(rows: int, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([linear(part) for part in torch.split(x, rows)])
+
+def _verified(module: nn.Module, x: torch.Tensor, spans: Sequence[int], what: str) -> tuple[int, ...]:
+    """Of `spans` (descending) those that agree with `TILE` rows of `x` at a time, and `TILE`."""
+
+    def apply(rows: int, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([module(part) for part in torch.split(x, rows)])
 
     with torch.inference_mode():
-        base = product(TILE, x)
+        base = apply(TILE, x)
         shifted = torch.arange(len(x)).view(-1, TILE).roll(1, dims=1).flatten()
-        if not torch.equal(product(TILE, x[shifted]), base[shifted]):
+        if not torch.equal(apply(TILE, x[shifted]), base[shifted]):
             raise UnsupportedModel(
-                f"deterministic: this machine's {weight.dtype} product {linear.in_features}x{linear.out_features}"
-                " depends on a row's place in its tile; turn `deterministic` off or use another dtype"
+                f"deterministic: this machine's {what} depends on a row's place in its tile;"
+                " turn `deterministic` off or use another dtype"
             )
-        return (*(rows for rows in _SPANS if torch.equal(product(rows, x), base)), TILE)
+        return (*(rows for rows in spans if torch.equal(apply(rows, x), base)), TILE)
 
 
 def _refuse_other_products(model: PreTrainedModel) -> None:
@@ -130,8 +183,6 @@ def _refuse_other_products(model: PreTrainedModel) -> None:
                 f"deterministic: {type(model).__name__} multiplies by matrices outside Linear layers ({name}),"
                 " so a row's result would depend on its batch-mates; turn `deterministic` off"
             )
-    if getattr(model.config.get_text_config(decoder=True), "final_logit_softcapping", None):
-        _check_softcap(model)
 
 
 def _check_softcap(model: PreTrainedModel) -> None:

@@ -203,3 +203,27 @@ def test_a_checkpoint_without_placeholder_refuses_blocks_and_nothing_else(mode: 
     info.check_proposes(DecodingParams(Mode(mode), block_size=1))
     info.check_proposes(DecodingParams(Mode.AR))
     info.check_proposes(DecodingParams(Mode.SPECULATIVE))
+
+
+class Noted:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int | None]] = []
+        self.done = 0
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        self.stages.append((name, total))
+        self.done = 0
+
+    def advance(self, amount: int) -> None:
+        self.done += amount
+
+
+def test_loading_reports_how_far_it_is(llama: Path) -> None:
+    progress = Noted()
+    loaded = load(ModelConfig(checkpoint=str(llama), dtype="float16", device="cpu"), progress, attention="eager")
+    name, total = progress.stages[-1]
+    assert (name, total) == (f"loading {llama} to cpu", len(list(loaded.model.parameters())))
+    assert progress.done == total
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float16}
