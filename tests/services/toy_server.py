@@ -58,24 +58,26 @@ async def toy_server(
     verifier: bool = True,
     runner: type[ToyRunner] = ToyRunner,
     tracer: Tracer | None = None,
+    reports: bool = True,
     **settings: Any,
 ) -> AsyncIterator[ToyServer]:
-    """Serve the toy pair; `settings` as in the YAML file."""
+    """Serve the toy pair; `settings` as in the YAML file. Without `reports` the Router admits whatever comes."""
     data = {"model": "toy", **({} if verifier else {"verifier": None}), **settings}
     async with (
         replicas(2, tokens, runner) as (p, v),
-        _serving(parse_settings(data, "test"), p, v, verifier, tracer) as server,
+        _serving(parse_settings(data, "test"), p, v, verifier, tracer, reports) as server,
     ):
         yield server
 
 
 @contextlib.asynccontextmanager
 async def _serving(
-    settings: Settings, p: Replica, v: Replica, verifier: bool, tracer: Tracer | None
+    settings: Settings, p: Replica, v: Replica, verifier: bool, tracer: Tracer | None, reports: bool
 ) -> AsyncIterator[ToyServer]:
     tokenizer = byte_level()
     info = CheckpointInfo("toy", tokenizer, len(tokenizer), (EOS,), CONTEXT, 0, ())
-    roles = {Role.PROPOSER: _access(p)} | ({Role.VERIFIER: _access(v)} if verifier else {})
+    served = {Role.PROPOSER: p} | ({Role.VERIFIER: v} if verifier else {})
+    roles = {role: _access(replica, reports) for role, replica in served.items()}
     registry = Registry(Identity(Part.ROUTER, "toy", settings.served_name))
     service = ChatService(settings, info, roles, RouterMetrics(registry), tracer)
     watch = asyncio.create_task(service.reception.watch())
@@ -95,6 +97,6 @@ async def _serving(
         await task
 
 
-def _access(replica: Replica) -> RoleAccess:
+def _access(replica: Replica, reports: bool) -> RoleAccess:
     lessor = ToyLessor([replica])
-    return RoleAccess(lessor, replica.engine.capacity, lessor.loads)
+    return RoleAccess(lessor, replica.engine.capacity, lessor.loads if reports else None)

@@ -61,7 +61,7 @@ def test_the_controllers_choices_are_counted() -> None:
 
 def test_a_starved_pool_is_seen_and_said(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        async with toy_server(tokens=256) as server:
+        async with toy_server(tokens=256, reports=False) as server:
             registry = _observed(server)
             with caplog.at_level(logging.WARNING, logger="prove_core.engine.scheduler"):
                 asks = (server.ask(f"prompt {i} " * 8, max_tokens=60, decoding={"mode": "ar"}) for i in range(6))
