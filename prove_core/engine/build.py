@@ -20,6 +20,7 @@ from prove_core.model.info import CheckpointInfo
 from prove_core.model.kernels import use_kernels
 from prove_core.model.loader import LoadedModel, load, pick_device
 from prove_core.model.native.choose import native_forward
+from prove_core.model.native.forward import NativeForward
 from prove_core.model.null import NullRunner
 from prove_core.model.packed import pack_linears
 from prove_core.model.parallel import LeadingRunner, follow
@@ -126,7 +127,7 @@ def model_runner(config: EngineConfig, loaded: LoadedModel, progress: Progress =
         rows=loaded.rows,
         sequential=loaded.sequential,
         deterministic=deterministic,
-        threads=_threads(config, loaded.model.device),
+        threads=_threads(config, loaded, native),
     )
     if config.cuda_graphs == "auto" and flashinfer is not None:
         kinds = [PassKind.PLAIN] if loaded.info.placeholder_id is None else list(PassKind)
@@ -135,9 +136,10 @@ def model_runner(config: EngineConfig, loaded: LoadedModel, progress: Progress =
     return runner
 
 
-def _threads(config: EngineConfig, device: torch.device) -> ThreadChoice | None:
-    """None where their number is fixed: kernels may split a sum by threads, and then its bits depend on it."""
-    if device.type != "cpu" or config.model.threads is not None or config.model.deterministic:
+def _threads(config: EngineConfig, loaded: LoadedModel, native: NativeForward | None) -> ThreadChoice | None:
+    """None where their number is fixed: torch's kernels may split a sum by threads, and then its bits depend on it."""
+    fixed = config.model.threads is not None or (config.model.deterministic and native is None)
+    if fixed or loaded.model.device.type != "cpu":
         return None
     return thread_choice(torch.get_num_threads())
 

@@ -41,6 +41,10 @@ class _Block:
     def penalizes(self) -> bool:
         return self.sampling is not None and self.sampling.penalizes
 
+    @property
+    def samples(self) -> bool:
+        return self.sampling is not None and (self.sampling.adjusts or self.sampling.draws)
+
 
 class _Candidates(Protocol):
     """What the rows of a depth may choose from."""
@@ -86,15 +90,37 @@ class _HeadScores:
         return ids, scores
 
 
+class Walk(Protocol):
+    """The head down blocks that take the likeliest token each time."""
+
+    def __call__(
+        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, int]]
+    ) -> list[tuple[list[int], list[float]]]:
+        """Ids and confidences of each block, given as its first row, its rows, and the token that it follows.
+
+        hidden [rows, hidden] and logits [rows, vocabulary] as in `Refiner.refine`.
+        """
+        ...
+
+
 class Refiner:
     """Replaces what a pass says at placeholder rows; other rows, those of AR and verification, stay as they are.
 
     `embedding` maps ids to input embeddings, `output` is the model's head [vocabulary, hidden]. `alone`: windows are
     worked on one by one, so that no result depends on what else is in the pass. Without a sequential `head` only
-    windows that sample need it.
+    windows that sample need it. `walk` goes down blocks that neither draw nor adjust, if given.
     """
 
-    def __init__(self, head: SequentialHead | None, embedding: nn.Module, output: Tensor, *, alone: bool) -> None:
+    def __init__(
+        self,
+        head: SequentialHead | None,
+        embedding: nn.Module,
+        output: Tensor,
+        *,
+        alone: bool,
+        walk: Walk | None = None,
+    ) -> None:
+        self._straight = walk
         self._head = head
         self.embedding = embedding
         self.output = output
@@ -109,6 +135,11 @@ class Refiner:
         """
         blocks = _blocks(windows, outputs, sampled_only=self._head is None)
         walked = []
+        if self._straight is not None and hidden is not None:
+            plain = [block for block in blocks if not block.samples]
+            blocks = [block for block in blocks if block.samples]
+            found = self._straight(hidden, logits, [(block.first, block.rows, block.token) for block in plain])
+            walked = [(block, *block_found) for block, block_found in zip(plain, found, strict=True)]
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
             walked += self._walk(hidden, logits, group)
         refined = list(outputs)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -12,11 +13,13 @@ from prove_core.kv.storage import KVStorage
 from prove_core.model.forward import Forward, Logits, ModelForward
 from prove_core.model.graphs import Outputs, RecordedPass, Recorder, fixed_shape, record_all
 from prove_core.model.native.forward import NativeForward
+from prove_core.model.native.rows import NativeRows
+from prove_core.model.native.walk import NativeWalk
 from prove_core.model.pack import Packed, pack
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
-from prove_core.model.scores import Scorer
+from prove_core.model.scores import Rows, Scorer, TorchRows
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.shapes import PassShape, fitting
 from prove_core.model.threads import ThreadChoice
@@ -69,11 +72,12 @@ class ModelRunner:
             self._forward = ModelForward(model, specs, backend, rows, states=sequential is not None)
         self._recorded: dict[PassShape, RecordedPass] = {}
         self._embed = model.get_input_embeddings()
-        self._scorer = Scorer(banned, vocabulary=model.get_output_embeddings().weight.shape[0], device=model.device)
+        head = model.get_output_embeddings().weight
+        self._scorer = Scorer(banned, vocabulary=len(head), device=model.device, read=_reader(self.native))
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
-        head = model.get_output_embeddings()
-        self._refiner = Refiner(sequential, self._embed, head.weight, alone=deterministic)
+        walk = _walk(self.native, sequential, self._embed, head)
+        self._refiner = Refiner(sequential, self._embed, head, alone=deterministic, walk=walk)
 
     def run(self, windows: Sequence[Window]) -> PassOutput:
         """See `Runner.run`."""
@@ -148,6 +152,18 @@ class ModelRunner:
         if placing and self._table is not None:
             embeddings[packed.placeholders] = self._table[packed.ordinals.clamp_max(len(self._table) - 1)]
         return embeddings
+
+
+def _reader(native: NativeForward | None) -> Callable[[torch.Tensor], Rows]:
+    return TorchRows if native is None else partial(NativeRows, native.library)
+
+
+def _walk(
+    native: NativeForward | None, head: SequentialHead | None, embed: torch.nn.Module, output: torch.Tensor
+) -> NativeWalk | None:
+    if native is None or head is None or not NativeWalk.can(head, output):
+        return None
+    return NativeWalk(native.library, head, cast(torch.Tensor, embed.weight), output)
 
 
 def _as_rows(table: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Logits into what leaves a runner: chosen ids, their probabilities, and probabilities of given ids."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 
@@ -9,10 +10,44 @@ from prove_core.model.sampled import adjust_token_rows, draw_token_rows
 from prove_core.model.window import Window, WindowOutput
 
 
+class Rows(Protocol):
+    """What rows of masked logits say. A row's values have the same bits however many rows there are."""
+
+    best: torch.Tensor
+    """The likeliest id of each row, int64 `[rows]`."""
+
+    def probabilities(self, rows: torch.Tensor, ids: torch.Tensor) -> list[float]:
+        """Of `ids[i]` at row `rows[i]`, both int64 `[n]`: a float32 softmax."""
+        ...
+
+
+class TorchRows:
+    """Implements `Rows` by whole rows of probabilities."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.best = logits.argmax(-1)
+        # row by row and in one thread each, unlike logsumexp
+        self._probabilities = torch.softmax(logits, -1)
+
+    def probabilities(self, rows: torch.Tensor, ids: torch.Tensor) -> list[float]:
+        """See `Rows.probabilities`."""
+        index = rows * self._probabilities.shape[1] + ids
+        values: list[float] = self._probabilities.view(-1).index_select(0, index).tolist()
+        return values
+
+
 class Scorer:
     """Bans ids, then reads choices and probabilities off a float32 softmax. `banned` beyond `vocabulary` is dropped."""
 
-    def __init__(self, banned: torch.Tensor | Sequence[int], *, vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        banned: torch.Tensor | Sequence[int],
+        *,
+        vocabulary: int,
+        device: torch.device,
+        read: Callable[[torch.Tensor], Rows] = TorchRows,
+    ) -> None:
+        self._read = read
         ids = torch.as_tensor(banned, dtype=torch.int64).flatten()
         self._banned = ids[ids < vocabulary].to(device)
 
@@ -32,12 +67,12 @@ class Scorer:
         """One output per window for masked `logits`."""
         if not len(logits):
             return [WindowOutput((), (), ()) for _ in windows]
-        best = logits.argmax(-1)
+        read = self._read(logits)
+        best = read.best
         draw_token_rows(best, logits, windows)
-        # row by row and in one thread each, unlike logsumexp: a row's bits don't depend on how many there are
-        probabilities = torch.softmax(logits, -1)
-        confidence = probabilities.gather(1, best[:, None])[:, 0].tolist()
-        outputs = _split(windows, best.tolist(), confidence, _targets(probabilities, windows))
+        confidence = read.probabilities(torch.arange(len(best), device=best.device), best)
+        where, targets = _targets(windows, best.device)
+        outputs = _split(windows, best.tolist(), confidence, read.probabilities(where, targets) if len(where) else [])
         return with_logprobs(outputs, logits, best, windows)
 
 
@@ -66,19 +101,16 @@ def _predicted(window: Window) -> Iterator[int]:
             yield from range(follows, follows + group.count)
 
 
-def _targets(probabilities: torch.Tensor, windows: Sequence[Window]) -> list[float]:
-    """Probability of every window's every target, one flat list."""
-    width = probabilities.shape[1]
-    index: list[int] = []
+def _targets(windows: Sequence[Window], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and ids of every window's targets, one after another; int64."""
+    rows: list[int] = []
     first = 0
     for window in windows:
-        index.extend((first + i) * width + target for i, target in enumerate(window.targets))
+        rows.extend(range(first, first + len(window.targets)))
         first += window.outputs
-    if not index:
-        return []
-    chosen = probabilities.view(-1).index_select(0, torch.tensor(index, device=probabilities.device))
-    values: list[float] = chosen.tolist()
-    return values
+    ids = [target for window in windows for target in window.targets]
+    both = torch.tensor([rows, ids], dtype=torch.int64, device=device)
+    return both[0], both[1]
 
 
 def _split(

@@ -35,7 +35,7 @@ class NativeForward:
     def __init__(
         self, model: Parts, specs: Sequence[LayerSpec], storage: KVStorage, home: Path, *, portable: bool = False
     ) -> None:
-        self._library = library(home, portable=portable)
+        self.library = library(home, portable=portable)
         self._kept = Kept()
         self._rotary = RotaryTable(model.rotary)
         self._page_size = storage.page_size
@@ -45,8 +45,8 @@ class NativeForward:
         self._layers = (Layer * len(layers))(*layers)
         head = self._kept.linear(model.head, [model.head.out_features])
         self._model = self._whole(model, specs[0], head)
-        self._workspace = self._library.new_workspace()
-        weakref.finalize(self, self._library.release_workspace, self._workspace)
+        self._workspace = self.library.new_workspace()
+        weakref.finalize(self, self.library.release_workspace, self._workspace)
 
     def prepare(self, packed: Packed) -> None:
         """See `Forward.prepare`: there is nothing to do."""
@@ -106,7 +106,7 @@ class NativeForward:
             threads=torch.get_num_threads(),
             products_only=products_only,
         )
-        self._library.run(self._model, task, self._workspace)
+        self.library.run(self._model, task, self._workspace)
         return logits, states
 
     def _layer(self, part: LayerParts, spec: LayerSpec, kv: tuple[Tensor, Tensor]) -> Layer:

@@ -1,7 +1,7 @@
 """The structures of `kernels/interface.h`, field by field."""
 
 import ctypes
-from ctypes import c_float, c_int32, c_void_p
+from ctypes import c_float, c_int32, c_int64, c_void_p
 
 import numpy as np
 import torch
@@ -88,6 +88,30 @@ class Pass(ctypes.Structure):
         ("threads", c_int32),
         ("products_only", c_int32),
     )
+
+
+class Head(ctypes.Structure):
+    """The sequential head and the tables that it looks up: `kernels/walk.h`."""
+
+    _fields_ = (
+        ("a", c_void_p),
+        ("b", c_void_p),
+        ("r", c_void_p),
+        ("o", c_void_p),
+        ("position", c_void_p),
+        ("embedding", c_void_p),
+        ("output", c_void_p),
+        ("hidden", c_int32),
+        ("width", c_int32),
+        ("placeholders", c_int32),
+        ("vocabulary", c_int32),
+    )
+
+
+class Block(ctypes.Structure):
+    """A block of placeholders: its rows, and the token that they follow."""
+
+    _fields_ = (("first", c_int32), ("rows", c_int32), ("token", c_int64))
 
 
 def address(values: torch.Tensor | NDArray[np.int32] | None) -> int | None:

@@ -8,10 +8,11 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from ctypes import POINTER, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
-from prove_core.model.native.interface import Model, Pass
+from prove_core.model.native.interface import Block, Head, Model, Pass
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +31,20 @@ class Library:
     def __init__(self, path: Path) -> None:
         code = ctypes.CDLL(str(path))
         self.new_workspace = code.prove_workspace
-        self.new_workspace.argtypes, self.new_workspace.restype = (), ctypes.c_void_p
+        self.new_workspace.argtypes, self.new_workspace.restype = (), c_void_p
         self.release_workspace = code.prove_release
-        self.release_workspace.argtypes, self.release_workspace.restype = (ctypes.c_void_p,), None
+        self.release_workspace.argtypes, self.release_workspace.restype = (c_void_p,), None
         self.run = code.prove_pass
-        self.run.argtypes = (ctypes.POINTER(Model), ctypes.POINTER(Pass), ctypes.c_void_p)
-        self.run.restype = None
+        self.run.argtypes, self.run.restype = (POINTER(Model), POINTER(Pass), c_void_p), None
+        self.read = code.prove_read
+        self.read.argtypes = (c_void_p, c_int32, c_int64, c_int32, c_void_p, c_void_p, c_void_p)
+        self.read.restype = None
+        self.probabilities = code.prove_probabilities
+        self.probabilities.argtypes = (c_void_p, c_int64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p)
+        self.probabilities.restype = None
+        self.walk = code.prove_walk
+        self.walk.argtypes = (POINTER(Head), POINTER(Block), c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)
+        self.walk.restype = None
 
 
 @lru_cache

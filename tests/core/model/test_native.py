@@ -35,10 +35,15 @@ from prove_core.model.native.check import disagreement
 from prove_core.model.native.choose import native_forward
 from prove_core.model.native.forward import NativeForward
 from prove_core.model.native.library import NoLibrary
+from prove_core.model.native.rows import NativeRows
 from prove_core.model.native.structure import parts
+from prove_core.model.native.walk import NativeWalk
 from prove_core.model.probe import probe
+from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
+from prove_core.model.scores import Scorer, TorchRows
+from prove_core.model.sequential import SequentialHead
 from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from tests.core.tiny import tiny_model
 
@@ -294,3 +299,62 @@ def test_passes_of_every_small_size() -> None:
         windows = [window(0, rows, PlaceholderGroup(rows - 1, placeholders))]
         a, b = ours.run(windows).outputs[0], theirs.run(windows).outputs[0]
         torch.testing.assert_close(probabilities(a), probabilities(b), rtol=0.1, atol=0.04)
+
+
+def test_rows_are_read_as_torch_reads_them() -> None:
+    compiled()
+    generator = torch.Generator().manual_seed(0)
+    for width in (5, 16, 100, 4099):
+        logits = torch.randn(6, width, generator=generator) * 5
+        logits[1, 0] = logits[1, 1] = 30.0  # a tie: the first
+        logits[2, 3:] = -torch.inf
+        ours, theirs = NativeRows(library.library(home()), logits), TorchRows(logits)
+        assert torch.equal(ours.best, theirs.best)
+        where, ids = torch.arange(6).repeat(5), torch.arange(5).repeat_interleave(6)
+        found, expected = (torch.tensor(rows.probabilities(where, ids)) for rows in (ours, theirs))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+        (one,) = NativeRows(library.library(home()), logits[3:4]).probabilities(where[:1], ids[:1])
+        assert one == ours.probabilities(where[3:4], ids[3:4])[0]
+
+
+def head(hidden: int, width: int, dtype: torch.dtype) -> SequentialHead:
+    made = SequentialHead(hidden, width, 4, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for name in ("r", "o", "position"):
+            weight = getattr(made, name)
+            weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.2)
+    return made.to(dtype).requires_grad_(False)
+
+
+def test_the_head_walks_as_in_torch() -> None:
+    """In blocks that end early and go on beyond the trained places; a block's bits do not depend on the others."""
+    compiled()
+    generator = torch.Generator().manual_seed(2)
+    made, vocabulary, rows = head(64, 32, torch.bfloat16), 200, 14
+    embedding = nn.Embedding(vocabulary, 64, dtype=torch.bfloat16)
+    output = torch.randn(vocabulary, 64, generator=generator).to(torch.bfloat16)
+    states = torch.randn(rows, 64, generator=generator).to(torch.bfloat16)
+    logits = (states @ output.T).float()
+    logits[:, :20] = -torch.inf
+    windows = [
+        Window([3, 4], 0, PAGES, (PlaceholderGroup(1, 6),), logits=2),
+        Window([5], 0, PAGES, (PlaceholderGroup(0, 2),), logits=1),
+        Window([9], 0, PAGES, (PlaceholderGroup(0, 2),), logits=1),
+    ]
+    outputs = Scorer((), vocabulary=vocabulary, device=torch.device("cpu")).score(logits, windows)
+    walk = NativeWalk(library.library(home()), made, embedding.weight, output)
+    with torch.inference_mode():
+        ours = Refiner(made, embedding, output, alone=False, walk=walk).refine(states, logits, windows, outputs)
+        theirs = Refiner(made, embedding, output, alone=False).refine(states, logits, windows, outputs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.drafts == b.drafts
+        assert a.draft_confidences == pytest.approx(b.draft_confidences, abs=0.03)
+    ((ids, _),) = walk(states[8:11], logits[8:11], [(1, 2, outputs[1].argmax[0])])
+    assert tuple(ids) == ours[1].drafts
+
+
+def test_heads_of_other_sizes_walk_in_torch() -> None:
+    output = torch.zeros(10, 64, dtype=torch.bfloat16)
+    assert NativeWalk.can(head(64, 32, torch.bfloat16), output)
+    assert not NativeWalk.can(head(64, 20, torch.bfloat16), output)
+    assert not NativeWalk.can(head(64, 32, torch.float32), output)

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "attention.h"
+#include "walk.h"
 
 namespace prove {
 
@@ -169,8 +170,9 @@ class Runner {
     void adapt(const Weight& weight, int block, int first, int size, int from, float* sums) const {
         int pairs = weight.part_rank / 2;
         const uint32_t* t = space.thin.data() + int64_t(first) * weight.rank / 2;
-        MULTIPLY[size - from](t + weight.parts[block] * pairs * size + from, size,
-                              weight.b + int64_t(block) * pairs * WIDE, pairs, sums + from * WIDE, {});
+        const uint32_t* b = weight.b + int64_t(block) * pairs * WIDE;
+        MULTIPLY[size - from](t + weight.parts[block] * pairs * size + from, size, b, pairs, sums + from * WIDE,
+                              {b + pairs * WIDE, WIDE});
     }
 
     // t = scale * A x of placeholder rows.
@@ -180,9 +182,13 @@ class Runner {
             for (int p = 0; p < panels.count; p++) {
                 int first = panels.start(p), size = panels.size(p), from = std::max(0, pass.tokens - first);
                 if (from >= size) continue;
+                const uint32_t* a = weight.a + int64_t(block) * pairs * LANES;
+                bool last = block + 1 == team.end(blocks);
+                const uint32_t* then = last ? weight.blocks + team.begin(weight.outputs / WIDE) * int64_t(pairs) * WIDE
+                                            : a + int64_t(pairs) * LANES;
                 float sums[TALL * LANES] = {};
-                MULTIPLY_NARROW[size - from](x.data() + int64_t(first) * pairs + from, size,
-                                             weight.a + int64_t(block) * pairs * LANES, pairs, sums, {});
+                MULTIPLY_NARROW[size - from](x.data() + int64_t(first) * pairs + from, size, a, pairs, sums,
+                                             {then, last ? WIDE : LANES});
                 for (int r = from; r < size; r++)
                     put(space.thin, weight.rank, first + r, block * LANES,
                         rounded(load<vf>(sums + (r - from) * LANES) * weight.scale));
@@ -317,5 +323,32 @@ void prove_pass(const prove::Model* model, const prove::Pass* pass, prove::Works
     prove::Runner runner(*model, *pass, *space);
 #pragma omp parallel num_threads(pass->threads)
     runner.run({omp_get_thread_num(), omp_get_num_threads()});
+}
+
+// Of each row of logits its best id, its largest logit and the sum of e ^ (logit - largest).
+void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t threads, int64_t* best, float* most,
+                float* sums) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int i = 0; i < rows; i++) {
+        prove::Row row{logits + i * vocabulary, vocabulary};
+        most[i] = row.most();
+        best[i] = row.first(most[i]);
+        sums[i] = row.sum(most[i]);
+    }
+}
+
+// Of each pair of a row and an id.
+void prove_probabilities(const float* logits, int64_t vocabulary, const float* most, const float* sums, int32_t count,
+                         const int64_t* rows, const int64_t* ids, float* probabilities) {
+    for (int i = 0; i < count; i++) {
+        float logit = logits[rows[i] * vocabulary + ids[i]] - most[rows[i]];
+        probabilities[i] = prove::exponential(prove::splat(logit))[0] / sums[rows[i]];
+    }
+}
+
+void prove_walk(const prove::Head* head, const prove::Block* blocks, int32_t count, const float* logits,
+                const prove::bf16* states, int32_t threads, int64_t* ids, float* probabilities) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int i = 0; i < count; i++) prove::Walk(*head).down(blocks[i], logits, states, ids, probabilities);
 }
 }

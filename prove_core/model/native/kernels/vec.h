@@ -96,6 +96,16 @@ static inline float total(vf x) {
 #endif
 }
 
+static inline bool any(vi where) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)where, (__m512i)where);
+#else
+    int32_t found = 0;
+    for (int i = 0; i < LANES; i++) found |= where[i];
+    return found;
+#endif
+}
+
 static inline float largest(vf x) {
 #ifdef __AVX512F__
     return _mm512_reduce_max_ps((__m512)x);

@@ -1,0 +1,59 @@
+"""The sequential head's walk in compiled code, for blocks that take the likeliest token."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from prove_core.model.native.interface import Block, Head, address
+from prove_core.model.native.library import Library
+from prove_core.model.native.weights import WIDE, Kept, in_blocks
+from prove_core.model.sequential import SequentialHead
+
+
+class NativeWalk:
+    """Implements `refine.Walk` for a bfloat16 head. `embedding` and `output` are [vocabulary, hidden]."""
+
+    def __init__(self, library: Library, head: SequentialHead, embedding: Tensor, output: Tensor) -> None:
+        self._library = library
+        self._kept = Kept()
+        a, b, r, o = (self._kept.keep(in_blocks(weight.detach(), WIDE)) for weight in (head.a, head.b, head.r, head.o))
+        self._head = Head(
+            a=a,
+            b=b,
+            r=r,
+            o=o,
+            position=self._kept.floats(head.position),
+            embedding=self._kept.keep(embedding.detach().contiguous()),
+            output=self._kept.keep(output.detach().contiguous()),
+            hidden=output.shape[1],
+            width=len(head.a),
+            placeholders=len(head.position),
+            vocabulary=len(output),
+        )
+
+    @staticmethod
+    def can(head: SequentialHead, output: Tensor) -> bool:
+        """Whether sizes and dtype fit the compiled code."""
+        sizes = (*head.a.shape, output.shape[1])
+        return all(size % WIDE == 0 for size in sizes) and head.a.dtype is output.dtype is torch.bfloat16
+
+    def __call__(
+        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, int]]
+    ) -> list[tuple[list[int], list[float]]]:
+        """See `refine.Walk`."""
+        ids = torch.empty(len(logits), dtype=torch.int64)
+        probabilities = torch.empty(len(logits))
+        hidden, logits = hidden.contiguous(), logits.contiguous()
+        self._library.walk(
+            self._head,
+            (Block * len(blocks))(*(Block(*block) for block in blocks)),
+            len(blocks),
+            address(logits),
+            address(hidden),
+            torch.get_num_threads(),
+            address(ids),
+            address(probabilities),
+        )
+        parts = [slice(first, first + rows) for first, rows, _ in blocks]
+        return [(ids[part].tolist(), probabilities[part].tolist()) for part in parts]
