@@ -62,8 +62,8 @@ def _options(settings: Deployment, waiting: int = 0) -> dict[str, Any]:
         "graceful_shutdown_wait_loop_s": 0.5,
         "logging_config": LoggingConfig(enable_access_log=False, log_level="WARNING"),
     }
-    if resources.placement_group_bundles is not None:
-        options["placement_group_bundles"] = resources.placement_group_bundles
+    if settings.bundles is not None:
+        options["placement_group_bundles"] = settings.bundles
         options["placement_group_strategy"] = resources.placement_group_strategy
     if settings.autoscaling is None:
         return options | {"num_replicas": settings.replicas}

@@ -20,21 +20,28 @@ class Watched(Protocol):
     def pass_age_s(self) -> float: ...
 
 
+class Peers(Protocol):
+    """The other ranks of a tensor-parallel replica."""
+
+    async def failure(self) -> str | None: ...
+
+
 class Health:
     """The state of one replica, as Serve asks for it. Once failed it stays so."""
 
-    def __init__(self, engine: Watched, server: ChannelServer, pass_limit_s: float) -> None:
+    def __init__(self, engine: Watched, server: ChannelServer, pass_limit_s: float, peers: Peers | None = None) -> None:
         self._engine = engine
+        self._peers = peers
         self._server = server
         self._pass_limit_s = pass_limit_s
         self.failed = asyncio.Event()
 
     async def check(self) -> None:
-        """Raise `EngineStopped` when the engine thread has ended or hangs.
+        """Raise `EngineStopped` when the engine thread has ended or hangs, or another rank has or does.
 
         Serve stops a failed replica like any other, and would wait for its sessions: so they are sent away at once.
         """
-        reason = self._failure()
+        reason = self._failure() or (None if self._peers is None else await self._peers.failure())
         if reason is not None and not self.failed.is_set():
             logger.error("this replica gives up its sessions: %s", reason)
             self.failed.set()

@@ -155,4 +155,4 @@ def _reason(messages: dict[str, str]) -> str:
 def _cpus(settings: Settings) -> int:
     """What the deployments ask for at least, so that a small machine still places them."""
     parts = [settings.router, settings.proposer, *([settings.verifier] if settings.verifier else [])]
-    return math.ceil(sum(part.resources.num_cpus * part.replicas for part in parts))
+    return math.ceil(sum(part.cpus for part in parts))

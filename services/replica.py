@@ -11,7 +11,7 @@ import ray
 from ray import serve
 
 from prove_core.engine.engine import Engine, EngineStats
-from prove_core.openmp import wait_briefly
+from prove_core.model.place import Place
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
 from services.health import Health
@@ -21,6 +21,7 @@ from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
 from services.observability import Observed
 from services.placement.load import NO_WISH, Load, Wish
+from services.ranks import RankFacts, RankGroup, joined, own_facts, use_cores
 from services.scaling.meter import Meter
 from services.settings import ModelSettings
 from services.telemetry.logs import configure
@@ -38,16 +39,25 @@ class EngineReplica:
         configure(told.logging, role=role, replica=serve.get_replica_context().replica_id.unique_id)
         # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        # In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile.
-        self._engine = await asyncio.to_thread(_build, role, ModelSettings.model_validate(settings))
+        part = ModelSettings.model_validate(settings)
+        self._ranks = None
+        if part.tensor_parallel > 1:
+            self._ranks = await RankGroup.start(role, settings, part.bundles or [], told.logging)
+        self._engine = await self._loaded(role, part)
         self._server = ChannelServer(self._engine)
         self._meter = Meter(time.monotonic())
-        self._health = Health(self._engine, self._server, pass_limit_s)
+        self._health = Health(self._engine, self._server, pass_limit_s, self._ranks)
         self._name = serve.get_replica_context().replica_id.unique_id
         self._reserved: dict[str, int] = {}  # tokens by leased session
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
         self._metrics = await self._export(Part(role), told)
+
+    async def _loaded(self, role: str, settings: ModelSettings) -> Engine:
+        """In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile."""
+        if self._ranks is None:
+            return await asyncio.to_thread(_build, role, settings)
+        return await self._ranks.beside(asyncio.to_thread(_build, role, settings, self._ranks.place))
 
     async def _export(self, role: Part, observed: Observed) -> dict[str, int]:
         if not observed.metrics.enabled:
@@ -89,6 +99,10 @@ class EngineReplica:
         """What a Router must know before it admits requests."""
         return Facts(self._engine.capacity, os.getpid())
 
+    async def ranks(self) -> list[RankFacts]:
+        """Where the processes of this replica run: one per rank."""
+        return [own_facts(0)] if self._ranks is None else await self._ranks.facts()
+
     async def stats(self) -> EngineStats:
         """The engine's counters and gauges."""
         return self._engine.stats()
@@ -106,15 +120,16 @@ class EngineReplica:
         return {"pid": os.getpid(), "host": self._endpoint.host, "port": self._endpoint.port, **self._metrics}
 
 
-def _build(role: str, settings: ModelSettings) -> Engine:
-    wait_briefly()
-    import torch  # noqa: PLC0415 - takes seconds: not on the event loop
+def _build(role: str, settings: ModelSettings, place: Place | None = None) -> Engine:
+    ranks = None if place is None else joined(settings, place)
+    if ranks is None:
+        use_cores(1)
+    from prove_core.engine.build import build_engine  # noqa: PLC0415 - takes seconds: not on the event loop
 
-    from prove_core.engine.build import build_engine  # noqa: PLC0415
-
-    # Ray sets OMP_NUM_THREADS to the actor's num_cpus, a matter of placement; a pass may use every core it can. Not
-    # as `model.threads`, which would fix their number: passes find out how many of them pay.
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     return build_engine(
-        settings.engine, name=role, plans=role == "proposer", memory_fraction=settings.memory_fraction
+        settings.engine,
+        name=role,
+        plans=role == "proposer",
+        memory_fraction=settings.memory_fraction,
+        ranks=ranks,
     ).engine

@@ -33,7 +33,7 @@ class Resources(Frozen):
     num_cpus: float = Field(default=1.0, ge=0)
     num_gpus: float = Field(default=0.0, ge=0)
     placement_group_bundles: list[dict[str, float]] | None = Field(default=None, min_length=1)
-    placement_group_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
+    placement_group_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "STRICT_PACK"
 
     @model_validator(mode="after")
     def _fits_first_bundle(self) -> Self:
@@ -41,6 +41,12 @@ class Resources(Frozen):
         if first is not None and (self.num_cpus > first.get("CPU", 0) or self.num_gpus > first.get("GPU", 0)):
             raise ValueError(f"num_cpus and num_gpus must fit the first bundle {first}")
         return self
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What the replica's own process takes, as a bundle."""
+        taken = {"CPU": self.num_cpus, "GPU": self.num_gpus}
+        return {name: amount for name, amount in taken.items() if amount > 0}
 
 
 class Deployment(Frozen):
@@ -57,6 +63,17 @@ class Deployment(Frozen):
             raise ValueError("replicas and autoscaling exclude each other")
         return self
 
+    @property
+    def bundles(self) -> list[dict[str, float]] | None:
+        """The placement group of one replica; None: a single process that needs none."""
+        return self.resources.placement_group_bundles
+
+    @property
+    def cpus(self) -> float:
+        """CPUs that all replicas ask for at least."""
+        each = self.bundles or [self.resources.bundle]
+        return self.replicas * sum(bundle.get("CPU", 0) for bundle in each)
+
 
 class RouterSettings(Deployment):
     """The ingress: HTTP, text, and the two-model cycle."""
@@ -69,6 +86,13 @@ class RouterSettings(Deployment):
 class ModelSettings(Deployment):
     """A role with a model: the proposer or the verifier."""
 
+    tensor_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes (`ranks`) that share out each replica's model, one per bundle of its placement group;"
+        " without `placement_group_bundles` each takes num_cpus and num_gpus.",
+    )
     memory_fraction: float | None = Field(
         default=None,
         gt=0,
@@ -77,6 +101,24 @@ class ModelSettings(Deployment):
         " null: no limit, and 0.9 of a GPU or 0.25 of the main memory for the pool.",
     )
     engine: EngineConfig
+
+    @model_validator(mode="after")
+    def _a_bundle_per_rank(self) -> Self:
+        given = self.resources.placement_group_bundles
+        if self.tensor_parallel > 1 and given is not None and len(given) != self.tensor_parallel:
+            raise ValueError(
+                f"tensor_parallel {self.tensor_parallel} needs as many placement_group_bundles, not {len(given)}"
+            )
+        if self.tensor_parallel > 1 and given is None and not self.resources.bundle:
+            raise ValueError(f"tensor_parallel {self.tensor_parallel} needs num_cpus or num_gpus to place its ranks by")
+        return self
+
+    @property
+    def bundles(self) -> list[dict[str, float]] | None:
+        """A bundle per rank."""
+        if self.resources.placement_group_bundles is None and self.tensor_parallel > 1:
+            return [self.resources.bundle] * self.tensor_parallel
+        return self.resources.placement_group_bundles
 
 
 class ProposerSettings(ModelSettings):

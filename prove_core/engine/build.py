@@ -95,7 +95,17 @@ def _prepared(
         settle_cublas()
     loaded = load(config.model, progress, ranks=ranks)
     config = sized(config, loaded, memory_fraction, ranks)
+    if ranks is not None:
+        config = _of_ranks(config)
     return config, loaded, model_runner(config, loaded, progress)
+
+
+def _of_ranks(config: EngineConfig) -> EngineConfig:
+    """Without what knows nothing of ranks: compiled passes, and recorded ones, of which each rank may lack others."""
+    kernels = "torch" if config.model.kernels == "auto" else config.model.kernels
+    return config.model_copy(
+        update={"model": config.model.model_copy(update={"kernels": kernels}), "cuda_graphs": "off"}
+    )
 
 
 def _started(engine: Engine) -> Engine:

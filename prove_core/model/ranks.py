@@ -5,7 +5,6 @@ to the others over gloo, in one broadcast. The groups are objects of their own, 
 process may belong to several and a test may hold all ranks in threads.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -13,22 +12,13 @@ import torch
 import torch.distributed
 from torch import Tensor
 
+from prove_core.model.place import Place
+
 dist: Any = torch.distributed  # its stubs lack the groups and stores
 PASS_TIMEOUT = timedelta(seconds=60)  # for one exchange within a pass: longer, and a rank hangs
 IDLE_TIMEOUT = timedelta(days=3650)  # for the next pass: it comes when somebody asks something
 _FIRST = 4096  # bytes of the broadcast that most passes fit into
 _LENGTH = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a rank stands: `rank` of `size`, its own address, and that of the store at which all of them meet."""
-
-    rank: int
-    size: int
-    address: str
-    store_address: str
-    store_port: int
 
 
 class _Work(Protocol):

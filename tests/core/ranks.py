@@ -12,7 +12,8 @@ from prove_core.config import EngineConfig
 from prove_core.engine.build import BuiltEngine, build_engine, follow_engine
 from prove_core.model import loader
 from prove_core.model.parallel import LeadingRunner
-from prove_core.model.ranks import Place, Ranks, join_ranks, open_store
+from prove_core.model.place import Place
+from prove_core.model.ranks import Ranks, join_ranks, open_store
 
 T = TypeVar("T")
 HERE = "127.0.0.1"

@@ -1,6 +1,8 @@
 """How a replica builds its engine, without Ray."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,3 +32,8 @@ def test_passes_choose_among_all_cores_unless_told_how_many(tmp_path: Path, thre
     assert torch.get_num_threads() == (cores if threads is None else threads)
     choice = engine._runner._threads  # type: ignore[attr-defined]
     assert choice == (thread_choice(cores) if threads is None else None)
+
+
+def test_torch_is_not_imported_before_its_threads_are_told_how_to_wait() -> None:
+    code = "import sys, services.replica; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
