@@ -12,6 +12,7 @@ export class Measure {
     this.accepted = []; // [i]: drafts whose candidate i + 1 was committed
     this.commits = 0; // that brought tokens
     this.latest = null;
+    this.report = null; // the server's own, once the reply is complete
   }
 
   /** One commit that arrived at `now`. */

@@ -83,7 +83,8 @@ class Lane {
     this.select.addEventListener("change", onModes);
     this.rate = element("output", { className: "rate", textContent: "0.0", ariaLive: "off" });
     this.text = element("div", { className: "text" });
-    this.body = element("div", { className: "lane-body", tabIndex: 0, ariaLabel: `Text of lane ${name}` }, this.text);
+    this.body = element("div", { className: "lane-body", role: "region", tabIndex: 0 }, this.text);
+    this.body.ariaLabel = `Text of lane ${name}`;
     this.meter = element("div", {});
     const unit = element("span", { className: "unit", textContent: "tokens/s" });
     const head = element("header", {}, this.select, element("span", { className: "speed" }, this.rate, unit));

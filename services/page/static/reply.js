@@ -18,7 +18,10 @@ export async function stream({ fields, container, scroller, signal, onCommit, la
   try {
     for await (const chunk of chat(fields, signal)) {
       const choice = chunk.choices[0];
-      if (!choice) continue;
+      if (!choice) {
+        measure.report = chunk.metrics?.speculative_decoding ?? null;
+        continue;
+      }
       reason = choice.finish_reason ?? reason;
       following(scroller, () => {
         if (choice.decoding) {
@@ -50,6 +53,7 @@ export function facts(measure, reason) {
     ["accepted", acceptance === null ? null : `${Math.round(100 * acceptance)} %`],
     ["first", duration(measure.firstToken())],
     ["total", duration(measure.total(now))],
+    ["degraded", measure.report?.degraded ? `from token ${measure.report.degraded_from_token}` : null],
     ["end", reason === "stop" ? null : (reason ?? null)],
   ];
   const line = element("dl", { className: "facts" });

@@ -260,3 +260,35 @@ def test_every_control_has_a_name_and_a_visible_focus(page: Page) -> None:
         seen += 1
         page.keyboard.press("Tab")
     assert seen > 5
+
+
+def test_events_are_read_however_the_bytes_arrive(page: Page) -> None:
+    script = """async (size) => {
+        const { events } = await import("./static/sse.js");
+        const text = 'data: {"a": "é😀"}\\n\\n: note\\n\\ndata: b\\ndata: c\\n\\ndata: [DONE]\\n\\n';
+        const bytes = new TextEncoder().encode(text);
+        let at = 0;
+        const pull = (stream) => at < bytes.length ? stream.enqueue(bytes.slice(at, at += size)) : stream.close();
+        return Array.fromAsync(events(new ReadableStream({ pull })));
+    }"""
+    for size in (1, 2, 3, 5, 7, 100):
+        assert page.evaluate(script, size) == ['{"a": "é😀"}', "b\nc", "[DONE]"]
+
+
+def test_what_a_reply_is_measured_by(page: Page) -> None:
+    script = """async () => {
+        const { Measure } = await import("./static/measure.js");
+        const measure = new Measure(1000);
+        const commit = (cycle, tokens, drafted, accepted) =>
+            ({ cycle, tokens: Array(tokens).fill({}), drafted, accepted });
+        measure.add(commit(1, 1, 0, 0), 1100);
+        measure.add(commit(1, 0, 3, 0), 1150);
+        measure.add(commit(2, 3, 3, 2), 1300);
+        measure.finish(1500);
+        const { tokens, drafted, accepted } = measure;
+        const times = [measure.firstToken(), measure.betweenCommits(), measure.total(9999)];
+        return [tokens, drafted, accepted, times, measure.rate(9999), measure.perCycle(), measure.acceptance()];
+    }"""
+    tokens, drafted, accepted, times, rate, per_cycle, acceptance = page.evaluate(script)
+    assert (tokens, drafted, accepted, times) == (4, [2, 2, 2], [1, 1, 0], [100, 200, 500])
+    assert (rate, per_cycle, acceptance) == (8, 2, pytest.approx(1 / 3))
