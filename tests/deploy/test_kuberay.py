@@ -86,9 +86,7 @@ def test_each_replica_fits_a_pod_and_all_that_may_be_fit_the_groups() -> None:
     for name, role in (("proposers", settings.proposer), ("verifiers", settings.verifier)):
         (container,) = groups[name].template["spec"]["containers"]
         cards = int(container["resources"]["limits"][GPU])
-        bundles = role.resources.placement_group_bundles or [
-            {"GPU": role.resources.num_gpus, "CPU": role.resources.num_cpus}
-        ]
+        bundles = role.bundles or [role.resources.bundle]
         assert sum(bundle.get("GPU", 0) for bundle in bundles) <= cards
         assert sum(bundle.get("CPU", 0) for bundle in bundles) <= float(container["resources"]["requests"]["cpu"])
         most = role.autoscaling.max if role.autoscaling else role.replicas

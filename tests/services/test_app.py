@@ -46,6 +46,15 @@ def test_the_three_roles_are_deployments_of_their_own() -> None:
     assert deployments["Verifier"]._deployment_config.autoscaling_config.max_replicas == 3
 
 
+def test_a_shared_out_proposer_and_a_whole_verifier() -> None:
+    deployments = _deployments(build({"config": str(DEPLOY / "gpu-tp2.yaml")}))
+    proposer, verifier = (deployments[name]._replica_config for name in ("Proposer", "Verifier"))
+    assert proposer.placement_group_bundles == [{"CPU": 2.0, "GPU": 1.0}] * 2
+    assert proposer.placement_group_strategy == "STRICT_PACK"
+    assert proposer.ray_actor_options["num_gpus"] == 1
+    assert verifier.placement_group_bundles is None
+
+
 def test_without_a_verifier_there_are_two() -> None:
     assert _deployments(build({"verifier": None})).keys() == {"Router", "Proposer"}
 

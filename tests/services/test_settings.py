@@ -38,6 +38,27 @@ def test_the_deployed_file_shows_every_common_key() -> None:
     assert set(yaml.safe_load(LOCAL.read_text())) == set(Settings.model_fields)
 
 
+@pytest.mark.parametrize(
+    ("text", "bundles", "cpus"),
+    [
+        ("{}", None, 1),
+        ("{replicas: 3, resources: {num_cpus: 2}}", None, 6),
+        ("{tensor_parallel: 2, resources: {num_cpus: 2, num_gpus: 1}}", [{"CPU": 2, "GPU": 1}] * 2, 4),
+        ("{tensor_parallel: 2, resources: {num_cpus: 0, num_gpus: 1}}", [{"GPU": 1}] * 2, 0),
+        (
+            "{tensor_parallel: 2, replicas: 2, resources: {placement_group_bundles: [{CPU: 3}, {CPU: 1}]}}",
+            [{"CPU": 3}, {"CPU": 1}],
+            8,
+        ),
+    ],
+)
+def test_a_replica_has_a_bundle_per_rank(tmp_path: Path, text: str, bundles: object, cpus: float) -> None:
+    proposer = load_settings(_write(tmp_path, f"proposer: {text}")).proposer
+    assert proposer.bundles == bundles
+    assert proposer.cpus == cpus
+    assert proposer.resources.placement_group_strategy == "STRICT_PACK"
+
+
 def test_an_empty_file_is_the_default(tmp_path: Path) -> None:
     assert load_settings(_write(tmp_path, "# nothing\n")) == Settings()
 
@@ -121,6 +142,14 @@ decoding: {mode: lossless, theta: 1}
             "verifier.engine.model.layers: input should be a valid integer",
         ),
         ("verifier: {memory_fraction: 1.5}", "verifier.memory_fraction: input should be less than or equal to 1"),
+        (
+            "proposer: {tensor_parallel: 2, resources: {num_cpus: 1, placement_group_bundles: [{CPU: 1}]}}",
+            "proposer: tensor_parallel 2 needs as many placement_group_bundles, not 1",
+        ),
+        (
+            "verifier: {tensor_parallel: 3, resources: {num_cpus: 0}}",
+            "verifier: tensor_parallel 3 needs num_cpus or num_gpus to place its ranks by",
+        ),
         ("port: 1\nport: 2", "not valid YAML: key 'port' is given twice"),
         ("a: [", "not valid YAML: "),
         ("prot: 1\nhots: 2", "prot: unknown key; allowed: host"),
