@@ -115,7 +115,9 @@ class ChatService:
         choices = request.n or 1
         head = Head.new(self.settings.served_name, choices)
         priority = request.priority or 0
-        return Plan(origin, head, prompt, params, limits, sampling, request.stop or (), roles, priority)
+        most = self.settings.limits.request_timeout_s
+        timeout_s = most if request.timeout is None else min(request.timeout, most)
+        return Plan(origin, head, prompt, params, limits, sampling, request.stop or (), roles, timeout_s, priority)
 
     async def events(self, plan: Plan) -> Events:
         """Run the plan once there is room. Closing the events cancels it and frees its pages. Raises what happens."""
@@ -135,14 +137,13 @@ class ChatService:
 
     async def _run(self, plan: Plan, meter: RequestMeter) -> Events:
         demand = Demand(plan.prompt, plan.limits.max_tokens, plan.head.choices, plan.roles, plan.priority)
-        timeout_s = self.settings.limits.request_timeout_s
         async with contextlib.AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(timeout_s - (time.perf_counter() - plan.origin.arrived)):
+                async with asyncio.timeout(plan.timeout_s - (time.perf_counter() - plan.origin.arrived)):
                     places = await stack.enter_async_context(self.reception.admitted(demand))
             except TimeoutError:
-                raise timed_out(timeout_s) from None
-            run = RequestRun(plan, places, self._sessions, self._info.tokenizer, timeout_s, meter)
+                raise timed_out(plan.timeout_s) from None
+            run = RequestRun(plan, places, self._sessions, self._info.tokenizer, meter)
             async for event in await stack.enter_async_context(contextlib.aclosing(run.events())):
                 yield event
 

@@ -39,7 +39,7 @@ from services.telemetry.origin import Origin
 class Plan:
     """A checked request: `head.choices` completions of `prompt`. `roles`: those that the mode uses.
 
-    Of lower `priority` comes earlier.
+    `timeout_s`: from its arrival to its last token. Of lower `priority` comes earlier.
     """
 
     origin: Origin
@@ -50,6 +50,7 @@ class Plan:
     sampling: SamplingParams | None
     stop: tuple[str, ...]
     roles: tuple[Role, ...]
+    timeout_s: float
     priority: int = 0
 
 
@@ -62,7 +63,6 @@ class RequestRun:
         places: Sequence[Mapping[Role, Lessor]],
         sessions: SessionFactory,
         tokenizer: PreTrainedTokenizerBase,
-        timeout_s: float,
         meter: RequestMeter,
     ) -> None:
         """`places`: by choice, where its sessions are opened."""
@@ -70,7 +70,6 @@ class RequestRun:
         self._places = places
         self._sessions = sessions
         self._tokenizer = tokenizer
-        self._timeout_s = timeout_s
         self._meter = meter
         self._arrived = plan.origin.arrived
         self._first_token_s: float | None = None
@@ -96,10 +95,10 @@ class RequestRun:
 
     async def _guarded(self, index: int) -> None:
         try:
-            async with asyncio.timeout(self._timeout_s - (time.perf_counter() - self._arrived)):
+            async with asyncio.timeout(self._plan.timeout_s - (time.perf_counter() - self._arrived)):
                 await self._choice(index)
         except TimeoutError:
-            self._queue.put_nowait(timed_out(self._timeout_s))
+            self._queue.put_nowait(timed_out(self._plan.timeout_s))
         except Exception as error:
             self._queue.put_nowait(error)
 

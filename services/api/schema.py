@@ -80,6 +80,9 @@ class ChatCompletionRequest(SamplingOptions):
     stop_token_ids: Annotated[tuple[TokenId, ...], FROM_JSON, Field(max_length=MOST_STOPS)] | None = None
     ignore_eos: bool | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    timeout: float | None = Field(
+        None, gt=0, description="Seconds until the last token, at most the server's own limit; then status 504."
+    )
     priority: int | None = Field(None, ge=-(2**31), lt=2**31, description="Lower starts earlier when requests wait.")
     stream: bool | None = None
     stream_options: StreamOptions | None = None
