@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 SHORT = Plan(
     streams=16,
-    max_tokens=400,
+    max_tokens=300,
     modes=(Mode.PROVE, Mode.LOSSLESS, Mode.SPECULATIVE, Mode.MARS),
     events=(
         Event(Role.VERIFIER, signal.SIGKILL, 0.05),
@@ -38,7 +38,6 @@ def _model(folder: Path) -> dict[str, Any]:
 def test_whatever_happens_to_replicas_every_text_is_that_of_the_undisturbed_run(tmp_path: Path) -> None:
     engine = _model(tmp_path / "model")
     report = run(chaos_settings(engine, engine, (1, 2), silence_limit_s=2.0), SHORT, print)
-    print(report.figures)
     assert len(report.samples) == len(SHORT.events)
     counts = {name: value for name, value in report.figures.items() if not name.endswith("_s")}
     del counts["seconds"], counts["seconds_undisturbed"]
