@@ -109,7 +109,8 @@ class EngineReplica:
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """For the autoscaling policy of this role; Serve asks every second or so."""
-        return self._meter.read(self._engine.stats(), time.monotonic())
+        reserved = sum(self._reserved.values()) / self._engine.capacity
+        return self._meter.read(self._engine.stats(), reserved, time.monotonic())
 
     async def check_health(self) -> None:
         """Raise when the engine thread has ended or hangs, so that Serve replaces this replica."""

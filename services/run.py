@@ -30,8 +30,8 @@ from services.api.trace import CommitTrace
 from services.degrade import Degraded
 from services.driver import complete
 from services.metrics.requests import RequestMeter
+from services.placement.booking import Booking
 from services.session_factory import SessionFactory
-from services.sessions import Lessor
 from services.telemetry.origin import Origin
 
 
@@ -60,7 +60,7 @@ class RequestRun:
     def __init__(
         self,
         plan: Plan,
-        places: Sequence[Mapping[Role, Lessor]],
+        places: Sequence[Mapping[Role, Booking]],
         sessions: SessionFactory,
         tokenizer: PreTrainedTokenizerBase,
         meter: RequestMeter,
@@ -133,6 +133,8 @@ class RequestRun:
             self._say(index, text.finish())
             self._queue.put_nowait(Ended(index, event.reason))
             return True
+        for booking in self._places[index].values():
+            booking.grew(len(event.tokens))
         step = text.feed(event)
         if self._first_token_s is None and step.step.tokens:
             self._first_token_s = time.perf_counter() - self._arrived

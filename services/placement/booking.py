@@ -35,6 +35,8 @@ class Books(Protocol):
 
     def placed(self, booking: "Booking") -> None: ...
 
+    def refused(self, replica: str | None) -> None: ...
+
     def forget(self, booking: "Booking") -> None: ...
 
 
@@ -43,27 +45,35 @@ class Booking:
 
     def __init__(self, fleet: Books, tokens: int, prompt: TokenIds, keys: tuple[int, ...]) -> None:
         self.tokens = tokens
+        self.wished = tokens  # what the replica was told
         self.prompt = len(prompt)
         self.keys = keys
         self.replica: str | None = None  # where it is, or is about to be
         self.avoid: str | None = None  # where it was lost
         self.since = 0.0
+        self._used = len(prompt)
         self._fleet = fleet
         self._lease: BookedLease | None = None
 
     async def lease(self, session: str) -> "BookedLease":
         """A place on a replica, the best one if it is still there. Raises `ChannelClosed`."""
         wish = self._fleet.wish(self)
-        self.replica = wish.order[0] if wish.order else None
+        self.replica, self.wished = next(iter(wish.order), None), wish.tokens
         try:
             inner = await self._fleet.lessor.lease(session, wish)
         except BaseException:
+            self._fleet.refused(self.replica)
             self.avoid, self.replica = self.replica, None
             raise
         self.replica, self.since = inner.replica, time.monotonic()
         self._lease = BookedLease(inner, self)
         self._fleet.placed(self)
         return self._lease
+
+    def grew(self, tokens: int) -> None:
+        """So many more are committed. What exceeds the expectation is booked as it comes."""
+        self._used += tokens
+        self.tokens = max(self.tokens, self._used)
 
     def move(self) -> None:
         """End the lease from this side: whoever holds it takes another, elsewhere."""

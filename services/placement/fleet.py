@@ -17,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
 STAY_S = 5.0  # a session that was just placed does not move
+SHUN_S = 10.0  # a replica that refused a session, or did not answer, is the last choice for so long
 
 Report = Callable[[], Awaitable[Sequence[Load]]]
 
@@ -36,6 +37,7 @@ class Fleet:
         self._others: dict[str, tuple[int, int]] = {}  # sessions and tokens that other Routers hold there
         self._sent: dict[str, int] = {}  # rows sent since the last report
         self._bookings: dict[Booking, None] = {}
+        self._shunned: dict[str, float] = {}  # until when, by replica
         self._speeds = Speeds()
         self._prefixes = PrefixMemory()
         self._down_since: float | None = None
@@ -59,21 +61,29 @@ class Fleet:
         return bookings
 
     def wish(self, booking: Booking) -> Wish:
-        """Where it should go now. The replica where it was lost comes last."""
+        """Where it should go now. Replicas where it was lost, or where nobody got a place lately, come last."""
+        now = time.monotonic()
+        last = {name for name, until in self._shunned.items() if until > now} | {booking.avoid}
         names = sorted(self._loads, key=self._prefixes.pages)  # among equals, the one whose cache is emptiest
-        standings = [self._standing(name, booking.keys) for name in names if name != booking.avoid]
+        standings = [self._standing(name, booking.keys) for name in names]
         order = ranked(standings, booking.tokens, booking.prompt)
+        order.sort(key=lambda name: name in last)
         if order:
             matched = self._prefixes.matched(order[0], booking.keys) * self._page_size
             self._sent[order[0]] = self._sent.get(order[0], 0) + booking.prompt - matched
-        last = (booking.avoid,) if booking.avoid in self._loads else ()
-        return Wish((*order, *last), booking.tokens)
+        return Wish(tuple(order), booking.tokens)
 
     def placed(self, booking: Booking) -> None:
         """It has a lease on `booking.replica`."""
+        self._shunned.pop(booking.replica or "", None)
         load = self._loads.get(booking.replica or "")
         if load is not None:
             self._prefixes.remember(load.replica, booking.keys, load.capacity // self._page_size)
+
+    def refused(self, replica: str | None) -> None:
+        """No lease was to be had there, or not in time."""
+        if replica is not None:
+            self._shunned[replica] = time.monotonic() + SHUN_S
 
     def forget(self, booking: Booking) -> None:
         """It needs no KV any more."""
@@ -92,6 +102,7 @@ class Fleet:
         self._others = {name: self._beyond_ours(load) for name, load in loads.items()}
         self._speeds.learn(loads)
         self._prefixes.keep(loads)
+        self._shunned = {name: until for name, until in self._shunned.items() if name in loads}
         self._rebalance(time.monotonic())
 
     async def watch(self, after: Callable[[], None]) -> None:
@@ -106,7 +117,7 @@ class Fleet:
 
     def _beyond_ours(self, load: Load) -> tuple[int, int]:
         ours = list(self._at(load.replica))
-        tokens = sum(booking.tokens for booking in ours)
+        tokens = sum(booking.wished for booking in ours)
         return max(0, load.sessions - len(ours)), max(0, load.reserved - tokens)
 
     def _at(self, replica: str) -> Iterator[Booking]:

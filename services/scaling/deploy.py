@@ -34,6 +34,6 @@ def _policy(settings: Autoscaling) -> dict[str, object]:
             kwargs = settings.model_dump(include={"target_sessions", "target_kv", "max_wait_s"})
             return {"policy": AutoscalingPolicy(policy_function=ProposerPolicy, policy_kwargs=kwargs)}
         case VerifierAutoscaling():
-            kwargs = settings.model_dump(include={"target_busy", "max_wait_s"})
+            kwargs = settings.model_dump(include={"target_busy", "target_kv", "max_wait_s"})
             return {"policy": AutoscalingPolicy(policy_function=VerifierPolicy, policy_kwargs=kwargs)}
     raise AssertionError(f"no policy for {type(settings).__name__}")

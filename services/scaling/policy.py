@@ -15,7 +15,7 @@ SETTLE_S = 5.0  # after a change in the number of running replicas, averages sti
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One replica lately. `busy`: share of time in passes; `wait_s`: p90 in the queue; `kv`: share of the pool used."""
+    """One replica lately. `busy`: share of time in passes; `wait_s`: p90 queueing; `kv`: share of the pool taken."""
 
     busy: float
     wait_s: float
@@ -40,16 +40,23 @@ class Memory:
     wanting: tuple[tuple[int, float], ...] = ()
 
 
-def verifier_demand(signals: Sequence[Signal], target_busy: float, max_wait_s: float) -> Demand:
-    """By busy fraction; p90 waits count on average, since sessions stay where they are when a replica joins."""
-    return Demand(sum(signal.busy for signal in signals) / target_busy, _waits(signals, max_wait_s))
+def verifier_demand(signals: Sequence[Signal], target_busy: float, target_kv: float, max_wait_s: float) -> Demand:
+    """By busy fraction or by KV, whichever asks for more.
+
+    p90 waits count on average, since sessions stay where they are when a replica joins.
+    """
+    busy = sum(signal.busy for signal in signals) / target_busy
+    return Demand(max(busy, _kv(signals) / target_kv), _waits(signals, max_wait_s))
 
 
 def proposer_demand(signals: Sequence[Signal], target_sessions: float, target_kv: float, max_wait_s: float) -> Demand:
-    """By sessions or by KV in use, whichever asks for more."""
+    """By sessions or by KV, whichever asks for more."""
     sessions = sum(signal.sessions for signal in signals) / target_sessions
-    kv = sum(signal.kv for signal in signals) / target_kv
-    return Demand(max(sessions, kv), _waits(signals, max_wait_s))
+    return Demand(max(sessions, _kv(signals) / target_kv), _waits(signals, max_wait_s))
+
+
+def _kv(signals: Sequence[Signal]) -> float:
+    return sum(signal.kv for signal in signals)
 
 
 def _waits(signals: Sequence[Signal], max_wait_s: float) -> bool:

@@ -12,19 +12,18 @@ STATE = "prove"  # the key of our memory in the policy's state
 
 
 class VerifierPolicy:
-    """Verifiers by busy fraction and p90 queue wait."""
+    """Verifiers by busy fraction, KV and p90 queue wait."""
 
-    def __init__(self, target_busy: float, max_wait_s: float) -> None:
-        self._target_busy = target_busy
-        self._max_wait_s = max_wait_s
+    def __init__(self, target_busy: float, target_kv: float, max_wait_s: float) -> None:
+        self._targets = (target_busy, target_kv, max_wait_s)
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         signals = _signals(context)
-        return _decide(context, signals, verifier_demand(signals, self._target_busy, self._max_wait_s))
+        return _decide(context, signals, verifier_demand(signals, *self._targets))
 
 
 class ProposerPolicy:
-    """Proposers by sessions, KV in use and p90 queue wait."""
+    """Proposers by sessions, KV and p90 queue wait."""
 
     def __init__(self, target_sessions: float, target_kv: float, max_wait_s: float) -> None:
         self._targets = (target_sessions, target_kv, max_wait_s)

@@ -32,7 +32,7 @@ class ProposerAutoscaling(Autoscaling):
     """A proposer decodes its sessions in common passes and is never idle meanwhile: sessions and KV tell its load."""
 
     target_sessions: float = Field(default=16.0, gt=0, description="Sessions per replica, about.")
-    target_kv: float = Field(default=0.8, gt=0, le=1, description="Share of the KV pool in use, at most.")
+    target_kv: float = Field(default=0.8, gt=0, le=1, description="Share of the KV pool in use or booked, at most.")
     max_wait_s: float = Field(
         default=1.0, gt=0, description="Longest p90 of the time that calls wait before their first pass."
     )
@@ -42,6 +42,7 @@ class VerifierAutoscaling(Autoscaling):
     """A verifier rests while the proposer works: the share of time spent in passes tells its load."""
 
     target_busy: float = Field(default=0.7, gt=0, le=1, description="Share of time in passes, about.")
+    target_kv: float = Field(default=0.8, gt=0, le=1, description="Share of the KV pool in use or booked, at most.")
     max_wait_s: float = Field(
         default=0.2, gt=0, description="Longest p90 of the time that calls wait before their first pass."
     )

@@ -4,10 +4,13 @@ import asyncio
 import time
 from collections import Counter
 
+import pytest
+
+from services.channel.errors import ChannelClosed
 from services.placement.booking import Booking
 from services.placement.fleet import STAY_S, Fleet
-from services.placement.load import Load
-from tests.services.toy_engine import Replica, ToyLessor, replicas, run_in_loop
+from services.placement.load import Load, Wish
+from tests.services.toy_engine import Replica, ToyLease, ToyLessor, replicas, run_in_loop
 
 PROMPT = tuple(range(64))
 
@@ -113,6 +116,50 @@ def test_a_session_that_is_lost_does_not_return_to_where_it_was_lost() -> None:
             assert again.replica != lease.replica
             lease.close()  # a late close of the old one leaves the new one alone
             assert booking.replica == again.replica
+
+    run_in_loop(run())
+
+
+def test_a_replica_that_refuses_is_the_last_choice_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with replicas(2) as both:
+            lessor = ToyLessor(both)
+            fleet = _fleet(lessor)
+            await fleet.refresh()
+            first, second = _book(fleet), _book(fleet)
+            give = lessor.lease
+            monkeypatch.setattr(lessor, "lease", _refuse)
+            with pytest.raises(ChannelClosed):
+                await first.lease("first")
+            monkeypatch.setattr(lessor, "lease", give)
+            for _ in range(5):
+                assert fleet.wish(second).order[1] == first.avoid
+            lessor.replicas = [replica for replica in both if replica.name == first.avoid]
+            assert (await second.lease("second")).replica == first.avoid, "last, and still a choice"
+            orders = [fleet.wish(_book(fleet)).order[0] for _ in range(5)]
+            assert first.avoid in orders, "it has given a place again"
+
+    run_in_loop(run())
+
+
+async def _refuse(session: str, wish: Wish) -> ToyLease:
+    raise ChannelClosed("not here")
+
+
+def test_what_a_session_uses_beyond_the_expectation_is_booked_too() -> None:
+    async def run() -> None:
+        async with replicas(1, tokens=1000) as (replica,):
+            fleet = _fleet(ToyLessor([replica]))
+            await fleet.refresh()
+            booking = _book(fleet, 100)
+            await booking.lease("s")
+            _book(fleet, 850).close()
+            booking.grew(36)
+            booking.grew(100)
+            assert (booking.tokens, booking.wished) == (200, 100)
+            await fleet.refresh()
+            assert fleet.book(850, PROMPT, 1, force=False) is None
+            assert fleet.book(800, PROMPT, 1, force=False) is not None
 
     run_in_loop(run())
 

@@ -98,8 +98,8 @@ def test_nothing_moves_to_where_it_has_no_room() -> None:
 )
 def test_what_fits_has_a_place_for_each(rooms: list[int], pending: list[int], asked: int, count: int) -> None:
     if fits(rooms, pending, asked, count):
-        assert sum(rooms) >= sum(pending) + count * asked or any(tokens > max(rooms) for tokens in pending)
-        assert max(rooms) >= asked
+        assert sum(room // asked for room in rooms) >= count
         assert fits(rooms, pending, asked, count - 1)
+        assert fits(rooms, pending[1:], asked, count)
     if not pending and count <= sum(room // asked for room in rooms):
         assert fits(rooms, pending, asked, count)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ray.serve._private.autoscaling_state import _resolve_policy_callable
@@ -27,7 +28,7 @@ MEMORIES = st.builds(
 def _verifiers(load: float, count: int, wobble: float = 1.0) -> Demand:
     """`count` replicas that share a load of `load` busy replicas; a full queue forms on those that are always busy."""
     busy = min(1.0, load * wobble / count)
-    return verifier_demand([Signal(busy, 0.5 if busy > 0.95 else 0.01, 0.1, 3)] * count, TARGET_BUSY, 0.2)
+    return verifier_demand([Signal(busy, 0.5 if busy > 0.95 else 0.01, 0.1, 3)] * count, TARGET_BUSY, 0.8, 0.2)
 
 
 def _trajectory(demand: Callable[[int, int], Demand], start: int, seconds: int = 300, startup: int = 7) -> list[int]:
@@ -108,11 +109,12 @@ def test_nothing_changes_while_replicas_start() -> None:
 
 def test_waiting_counts_on_average_so_that_sessions_which_stay_put_do_not_ask_for_ever_more() -> None:
     crowded, idle = Signal(1.0, 0.6, 0.5, 20), Signal(0.0, 0.0, 0.0, 0)
-    assert verifier_demand([crowded], TARGET_BUSY, 0.2).waits
-    assert not verifier_demand([crowded, idle, idle, idle], TARGET_BUSY, 0.2).waits
+    assert verifier_demand([crowded], TARGET_BUSY, 0.8, 0.2).waits
+    assert not verifier_demand([crowded, idle, idle, idle], TARGET_BUSY, 0.8, 0.2).waits
 
 
-def test_a_proposer_is_full_by_sessions_or_by_pages() -> None:
+def test_a_replica_is_full_by_sessions_or_by_pages() -> None:
+    assert verifier_demand([Signal(0.1, 0, 0.6, 2)] * 2, TARGET_BUSY, 0.8, 1).load == pytest.approx(1.5)
     few_and_long, many_and_short = Signal(1, 0, 0.8, 2), Signal(1, 0, 0.1, 16)
     assert proposer_demand([few_and_long] * 2, 16, 0.4, 1).load == 4
     assert proposer_demand([many_and_short] * 2, 8, 0.8, 1).load == 4
