@@ -59,7 +59,9 @@ export function facts(measure, reason) {
   const line = element("dl", { className: "facts" });
   for (const [name, value] of parts) {
     if (value === null) continue;
-    line.append(element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })));
+    const pair = element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }));
+    pair.dataset.name = name;
+    line.append(pair);
   }
   return line;
 }

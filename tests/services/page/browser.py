@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 from playwright.sync_api import Browser, Page, Playwright
@@ -45,8 +46,8 @@ def launch(playwright: Playwright, path: str) -> Browser:
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The URL of a running toy server."""
+def served(**settings: Any) -> Iterator[str]:
+    """The URL of a running toy server; `settings` as in the YAML file."""
     urls: list[str] = []
     up = threading.Event()
     loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -54,7 +55,7 @@ def served() -> Iterator[str]:
     async def run() -> None:
         over = asyncio.Event()
         loops.append((asyncio.get_running_loop(), over))
-        async with toy_server(tokens=16384, runner=PacedRunner) as server:
+        async with toy_server(tokens=16384, runner=PacedRunner, **settings) as server:
             urls.append(f"http://127.0.0.1:{server.port}")
             up.set()
             await over.wait()

@@ -3,15 +3,17 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from tests.services.page.browser import answer, executable, launch, prompt_of, served, shown
 
 TOKENS = 128
 PROMPT = prompt_of(TOKENS)
+KEY = "a-key-of-some-length"
 IDLE = "body:not(.running)"
 
 
@@ -190,28 +192,21 @@ def test_a_refusal_is_shown_and_the_question_comes_back(page: Page) -> None:
     assert len(send(page, "short")["messages"]) == 1
 
 
-def test_a_key_is_asked_for_and_sent(page: Page) -> None:
-    keys: list[str | None] = []
-
-    def guard(route: Route) -> None:
-        key = route.request.header_value("authorization")
-        keys.append(key)
-        if key == "Bearer secret":
-            route.continue_()
-        else:
-            body = {"error": {"message": "Incorrect API key", "type": "x", "param": None, "code": "invalid_api_key"}}
-            route.fulfill(status=401, json=body)
-
-    page.route("**/v1/**", guard)
-    page.reload()
-    expect(page.locator("#model")).to_contain_text("Incorrect API key")
-    page.fill("#key-input", "secret")
-    page.keyboard.press("Enter")
-    expect(page.locator("#model")).to_have_text("toy")
-    send(page, "hello")
-    assert keys == [None, "Bearer secret", "Bearer secret"]
-    assert page.evaluate("Object.values(localStorage).join()").count("secret") == 0
-    page.unroute("**/v1/**")
+def test_a_key_is_asked_for_and_sent(page: Page, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(f"{KEY}\n")
+    with served(security={"api_keys_file": str(keys)}) as url:
+        page.goto(url)
+        expect(page.locator("#model")).to_contain_text("No API key")
+        for given, answer in (("another", "Incorrect API key"), (KEY, "toy")):
+            page.fill("#key-input", given)
+            page.keyboard.press("Enter")
+            expect(page.locator("#model")).to_contain_text(answer)
+        send(page, "hello")
+        assert shown(page, ".turn.assistant .text")
+        page.reload()
+        expect(page.locator("#model")).to_have_text("toy")  # the key lives as long as the tab
+        assert KEY not in page.evaluate("Object.values(localStorage).join()")
 
 
 def test_the_theme_is_chosen_and_kept(page: Page) -> None:
