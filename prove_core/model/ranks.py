@@ -79,6 +79,8 @@ class Ranks:
 
     def join(self, x: Tensor) -> Tensor:
         """All ranks' `x` side by side in the last dimension, in order of rank."""
+        if not x.numel():  # a pass of prefill alone has no logits
+            return x.new_empty(*x.shape[:-1], self.size * x.shape[-1])
         return torch.cat(self._parts(x), dim=-1)
 
     def least(self, value: int) -> int:

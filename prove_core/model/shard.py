@@ -18,6 +18,7 @@ from prove_core.errors import UnsupportedModel
 from prove_core.model.apply import GatedLinear
 from prove_core.model.probe import probe, trial_logits
 from prove_core.model.ranks import Ranks
+from prove_core.model.shared_head import share_head
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ def shard_model(model: PreTrainedModel, ranks: Ranks, device: torch.device) -> N
         names = ", ".join(f"{name} of {count} layers" for name, count in whole.items())
         logger.warning("tensor_parallel %d: %s stay whole on every rank (%s)", ranks.size, names, _heads(specs))
     model.to(device)
+    share_head(model, ranks)
     _check_same(model, before, ranks)
 
 

@@ -21,13 +21,14 @@ def test_sums_and_joins(size: int, dtype: torch.dtype) -> None:
     expected = sum(part.float() for part in parts)
     assert isinstance(expected, torch.Tensor)
 
-    def work(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor, int]:
-        own = parts[ranks.rank]
-        return ranks.sum(own.clone()), ranks.join(own), ranks.least(7 - ranks.rank)
+    def work(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor, int, tuple[int, ...]]:
+        own, nothing = parts[ranks.rank], torch.empty(1, 0, 5)
+        return ranks.sum(own.clone()), ranks.join(own), ranks.least(7 - ranks.rank), ranks.join(nothing).shape
 
-    for total, joined, least in on_all_ranks(size, work):
+    for total, joined, least, nothing in on_all_ranks(size, work):
         assert torch.equal(total, expected.to(dtype))
         assert torch.equal(joined, torch.cat(parts, dim=-1))
+        assert nothing == (1, 0, 5 * size)
         assert least == 8 - size
 
 

@@ -31,6 +31,7 @@ from prove_core.model.probe import probe
 from prove_core.model.ranks import Ranks
 from prove_core.model.rows import RowMask
 from prove_core.model.shard import shard_model
+from prove_core.model.shared_head import SharedHead, share_head
 from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from tests.core.model.test_fuse import gate
 from tests.core.ranks import on_all_ranks
@@ -95,6 +96,24 @@ def test_shared_out_it_says_the_same(family: str, size: int) -> None:
         return _outputs(own, ranks=ranks)
 
     _close(on_all_ranks(size, work)[0], expected)
+
+
+@pytest.mark.parametrize(("size", "shared"), [(2, True), (3, True), (4, True), (5, False)])
+def test_the_head_is_computed_by_all_where_the_vocabulary_divides(size: int, shared: bool) -> None:
+    base = tiny_model("llama")
+    whole = base.get_output_embeddings()
+    x = torch.randn(3, 64, generator=torch.Generator().manual_seed(1))
+
+    def work(ranks: Ranks) -> tuple[bool, torch.Tensor]:
+        model = copy.deepcopy(base)
+        share_head(model, ranks)
+        head = model.get_output_embeddings()
+        assert torch.equal(head.weight, whole.weight)
+        return isinstance(head, SharedHead), head(x).detach()
+
+    for is_shared, logits in on_all_ranks(size, work):
+        assert is_shared is shared
+        torch.testing.assert_close(logits, whole(x).detach())
 
 
 @pytest.mark.parametrize("size", [2, 3])
