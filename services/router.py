@@ -53,7 +53,7 @@ class Router:
         self._metrics = await published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        return create_app(self._service, self._targets if self._metrics else None, self._keys)
+        return create_app(self._service, self._targets if self._metrics else None, self._keys, returns_ids=False)
 
     async def _targets(self) -> list[Target]:
         return targets(await self._members.replicas(), self._service.settings.served_name)

@@ -28,13 +28,18 @@ T = TypeVar("T")
 READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
 
 
-def create_app(service: ChatService, targets: Targets | None = None, keys: Keys | None = None) -> FastAPI:
-    """The API over `service`; `targets` lists where metrics are, if anywhere; `keys` open it, if it is not open."""
+def create_app(
+    service: ChatService, targets: Targets | None = None, keys: Keys | None = None, *, returns_ids: bool = True
+) -> FastAPI:
+    """The API over `service`; `targets` lists where metrics are, if anywhere; `keys` open it, if it is not open.
+
+    `returns_ids`: see `RequestIds`.
+    """
     app = FastAPI(title="ProVe", openapi_url=None, docs_url=None, redoc_url=None)
     errors.install(app)
     if keys is not None:
         app.add_middleware(Guard, keys=keys)
-    app.add_middleware(RequestIds)  # the last one is the outermost
+    app.add_middleware(RequestIds, returned=returns_ids)  # the last one is the outermost
     app.include_router(page_router())
     card = ModelCard(id=service.settings.served_name, created=int(time.time()), decoding=service.decoding)
 

@@ -13,10 +13,14 @@ HEADER = "x-request-id"
 
 
 class RequestIds:
-    """The outermost middleware: each request gets an `Origin`, in `request.state.origin`."""
+    """The outermost middleware: each request gets an `Origin`, in `request.state.origin`.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `returned`: whether replies carry the id from here. Behind Ray Serve they don't: its proxy adds it, come what may.
+    """
+
+    def __init__(self, app: ASGIApp, *, returned: bool = True) -> None:
         self._app = app
+        self._returned = returned
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; what nobody caught is answered here, so that this reply has an id too."""
@@ -29,7 +33,7 @@ class RequestIds:
         origin = Origin.new(given if valid else None, headers.get("traceparent"))
         scope.setdefault("state", {})["origin"] = origin
         CURRENT_ID.set(origin.id)
-        reply = _Reply(origin.id, send)
+        reply = _Reply(origin.id if self._returned else None, send)
         if not valid:
             message = f"{HEADER} must be 1 to 128 letters, digits or . _ : @ = + -"
             await response(ApiError(400, message, param=HEADER, code=INVALID_VALUE))(scope, receive, reply.send)
@@ -45,7 +49,7 @@ class RequestIds:
 class _Reply:
     """Adds the id to a reply's headers."""
 
-    def __init__(self, id: str, send: Send) -> None:
+    def __init__(self, id: str | None, send: Send) -> None:
         self.begun = False
         self._id = id
         self._send = send
@@ -53,5 +57,6 @@ class _Reply:
     async def send(self, message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":
             self.begun = True
-            MutableHeaders(scope=message)[HEADER] = self._id
+            if self._id is not None:
+                MutableHeaders(scope=message)[HEADER] = self._id
         await self._send(message)

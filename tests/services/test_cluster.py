@@ -150,6 +150,16 @@ def test_streamed_and_whole_replies_agree(client: httpx.Client) -> None:
     assert [reason for reason in reasons if reason] == reasons[-1:] == [whole["choices"][0]["finish_reason"]]
 
 
+@pytest.mark.parametrize(("fields", "status"), [({}, 200), ({"stream": True}, 200), ({"max_tokens": 0}, 400)])
+def test_a_requests_id_comes_back_once(client: httpx.Client, fields: dict[str, Any], status: int) -> None:
+    for sent in ({"x-request-id": "mine-1"}, {}):
+        reply = client.post("/v1/chat/completions", json=_body(max_tokens=2) | fields, headers=sent)
+        assert reply.status_code == status
+        (id,) = reply.headers.get_list("x-request-id")
+        assert id
+        assert not sent or id == "mine-1"
+
+
 def test_tokens_arrive_one_by_one(client: httpx.Client) -> None:
     times = [time.perf_counter() for chunk in _stream(client) if chunk["choices"]]
     assert times[-1] - times[0] > 0.1

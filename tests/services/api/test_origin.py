@@ -95,6 +95,17 @@ def test_a_bug_is_answered_with_an_id_too() -> None:
     asyncio.run(run())
 
 
+def test_where_serve_returns_the_id_it_is_not_added_again() -> None:
+    app = FastAPI()
+    app.add_middleware(RequestIds, returned=False)
+
+    async def run() -> None:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://toy") as client:
+            assert HEADER not in (await client.get("/", headers={HEADER: ID})).headers
+
+    asyncio.run(run())
+
+
 @given(st.from_regex(REQUEST_ID, fullmatch=True), st.integers(0, 127))
 def test_a_session_tells_its_request(id: str, choice: int) -> None:
     session = Origin.new(id).session("chatcmpl-0123456789abcdef", choice)
