@@ -34,10 +34,6 @@ class Members:
         async with asyncio.timeout(CONTROLLER_TIMEOUT_S):
             return self._ours(await _running())
 
-    def replicas_blocking(self) -> dict[str, list[Replica]]:
-        """The same for a thread without an event loop."""
-        return self._ours(ray.get(_running(), timeout=CONTROLLER_TIMEOUT_S))
-
     def _ours(self, running: Mapping[Any, Sequence[Replica]]) -> dict[str, list[Replica]]:
         return {key.name: list(found) for key, found in running.items() if key.app_name == self._application}
 

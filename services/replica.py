@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -24,9 +23,8 @@ from services.placement.load import NO_WISH, Load, Wish
 from services.ranks import RankFacts, RankGroup, joined, own_facts, use_cores
 from services.scaling.meter import Meter
 from services.settings import ModelSettings
+from services.switching import switch_often
 from services.telemetry.logs import configure
-
-SWITCH_INTERVAL_S = 2e-4
 
 
 class EngineReplica:
@@ -37,8 +35,7 @@ class EngineReplica:
     ) -> None:
         told = Observed.model_validate(observed)
         configure(told.logging, role=role, replica=serve.get_replica_context().replica_id.unique_id)
-        # The event loop must not wait 5 ms for the engine thread to yield each time a frame comes in.
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        switch_often()
         part = ModelSettings.model_validate(settings)
         self._ranks = None
         if part.tensor_parallel > 1:

@@ -15,6 +15,7 @@ from services.completions import ChatService, RoleAccess
 from services.lease import ServeLessor
 from services.members import Members
 from services.metrics.exporter import published, replica_registry
+from services.metrics.latest import Latest
 from services.metrics.metric import Part
 from services.metrics.placement import PlacementMetrics
 from services.metrics.replicas import ReplicaMetrics
@@ -23,6 +24,7 @@ from services.metrics.targets import Target, targets
 from services.preflight import check_pools, read_checkpoints
 from services.security.keys import Keys
 from services.settings import Settings
+from services.switching import switch_often
 from services.telemetry.logs import configure
 from services.telemetry.traces import tracer
 
@@ -33,6 +35,7 @@ class Router:
     async def __init__(  # type: ignore[misc]  # Serve awaits it
         self, settings: dict[str, Any], proposer: DeploymentHandle, verifier: DeploymentHandle | None = None
     ) -> None:
+        switch_often()
         checked = Settings.model_validate(settings)
         self._keys = Keys.load(checked.security)
         context = serve.get_replica_context()
@@ -48,8 +51,11 @@ class Router:
         )
         self._watch = asyncio.create_task(self._service.reception.watch())
         self._members = Members(context.app_name)
-        PlacementMetrics(registry, context.app_name, ray.util.placement_group_table)
-        ReplicaMetrics(registry, self._members.replicas_blocking)
+        groups = Latest(lambda: asyncio.to_thread(ray.util.placement_group_table))
+        running = Latest(self._members.replicas)
+        PlacementMetrics(registry, context.app_name, groups)
+        ReplicaMetrics(registry, running)
+        self._watches = [asyncio.create_task(each.watch()) for each in (groups, running)]
         self._metrics = await published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:

@@ -8,6 +8,7 @@ from services.metrics.metric import (
     COUNTS,
     ENGINES,
     MILLISECONDS,
+    PHASES,
     ROUTER,
     ROWS,
     SECONDS,
@@ -49,7 +50,7 @@ TOKENS_PER_CYCLE = histogram("tokens_per_cycle", ROUTER, COUNTS, "Tokens that a 
 CYCLE_SECONDS = histogram(
     "cycle_time_seconds",
     ROUTER,
-    MILLISECONDS,
+    PHASES,
     "What a cycle spent in each phase: propose and verify (forward passes), gate, channel, queue.",
     "mode",
     "phase",

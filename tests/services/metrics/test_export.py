@@ -1,5 +1,6 @@
 """From declarations to what a scrape reads, and where Prometheus finds it."""
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from prometheus_client import start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
+from services.metrics import latest as latest_module
 from services.metrics.catalogue import PASS_SECONDS, RECOVERIES
 from services.metrics.exporter import Exporter
+from services.metrics.latest import Latest
 from services.metrics.metric import Part
 from services.metrics.registry import Identity, Registry
 from services.metrics.replicas import ReplicaMetrics
@@ -62,6 +65,31 @@ def test_what_cannot_be_told_is_left_out_of_a_scrape(caplog: pytest.LogCaptureFi
         assert total(registry, "replicas", target_role="proposer") == 0
         running["Verifier"] = []
     assert "the controller is busy" in caplog.text
+
+
+def test_the_latest_answer_stands_until_it_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[int | Exception] = [1, RuntimeError("busy"), 2]
+
+    async def ask() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def run() -> None:
+        latest = Latest(ask)
+        with pytest.raises(TimeoutError):
+            latest()
+        seen = []
+        for _ in range(3):
+            await latest.refresh()
+            seen.append(latest())
+        assert seen == [1, 1, 2]
+        monkeypatch.setattr(latest_module, "STALE_S", -1.0)
+        with pytest.raises(TimeoutError):
+            latest()
+
+    asyncio.run(run())
 
 
 def test_targets_are_all_replicas_that_export() -> None:
