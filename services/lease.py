@@ -10,7 +10,7 @@ from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
 from ray.serve.handle import DeploymentHandle
 
 from services.channel.client import Endpoint
-from services.channel.errors import ChannelClosed
+from services.channel.errors import ChannelClosed, Loss
 from services.placement.load import NO_WISH, Load, Wish
 
 REPORT_TIMEOUT_S = 5.0
@@ -50,10 +50,11 @@ class ServeLease:
         self.endpoint = grant.endpoint
         self.replica = grant.replica
 
-    async def ended(self) -> None:
+    async def ended(self) -> Loss:
         """Return when the replica has ended it or died."""
         with contextlib.suppress(RayError, RayServeException, StopAsyncIteration):
             await anext(self._stream)
+        return Loss.LEASE
 
     def close(self) -> None:
         """Cancel the handle call: the replica's generator is closed and releases the session."""

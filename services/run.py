@@ -119,6 +119,8 @@ class RequestRun:
         finally:
             for session in sessions.values():
                 session.close()
+            for booking in places.values():
+                booking.close()
 
     def _tell(self, index: int, text: CompletionText, event: Step | Finished | Degraded) -> bool:
         """Pass one event of a choice on as text; whether it was the last."""

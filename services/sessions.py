@@ -30,8 +30,8 @@ class Lease(Protocol):
 
     endpoint: Endpoint
 
-    async def ended(self) -> None:
-        """Return when the other side has ended it: the replica died, or was told to go."""
+    async def ended(self) -> Loss:
+        """How it was lost, once it is: the replica died or was told to go, or the session is to move."""
 
     def close(self) -> None:
         """Give it back. Idempotent."""
@@ -51,7 +51,12 @@ class _Open:
     name: str
     lease: Lease
     channel: Channel
-    watch: asyncio.Task[None]
+    watch: asyncio.Task[Loss]
+
+    @property
+    def loss(self) -> Loss:
+        """How it was lost, if it was."""
+        return self.watch.result() if self.watch.done() and not self.watch.cancelled() else Loss.CONNECTION
 
 
 class ReplicaSession:
@@ -94,7 +99,7 @@ class ReplicaSession:
     async def finish(self, future: asyncio.Future[CallResult] | None) -> CallResult:
         """The answer to what `start` sent. Raises `SessionLost`, `ReplicaUnavailable`, or the engine's error."""
         if future is None:
-            await self._reopen(Loss.LEASE)
+            await self._reopen(self._open.loss if self._open else Loss.LEASE)
             raise SessionLost("the session has been opened on another replica")
         try:
             return await future
@@ -109,7 +114,7 @@ class ReplicaSession:
         assert held is not None
         try:
             if held.watch.done():
-                raise ChannelClosed("the replica has ended the lease", Loss.LEASE)
+                raise ChannelClosed("the lease has ended", held.loss)
             async with contextlib.aclosing(held.channel.generate(replace(request, session=held.name))) as stream:
                 async for event in stream:
                     yield event
@@ -180,9 +185,11 @@ def _loss(error: ChannelClosed | EngineStopped) -> Loss:
     return error.loss if isinstance(error, ChannelClosed) else Loss.ENGINE
 
 
-async def _fail_when_ended(lease: Lease, channel: Channel, name: str) -> None:
+async def _fail_when_ended(lease: Lease, channel: Channel, name: str) -> Loss:
+    loss = Loss.LEASE
     try:
-        await lease.ended()
+        loss = await lease.ended()
     except Exception:  # however it ended, nobody holds the place any more
         logger.debug("a lease ended with an error", exc_info=True)
-    channel.abandon(name, ChannelClosed("the replica has ended the lease", Loss.LEASE))
+    channel.abandon(name, ChannelClosed("the lease has ended", loss))
+    return loss

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from prove_core.types import TokenIds
 from services.channel.client import Endpoint
+from services.channel.errors import Loss
 from services.placement.load import Wish
 
 
@@ -15,7 +16,7 @@ class PlacedLease(Protocol):
     endpoint: Endpoint
     replica: str
 
-    async def ended(self) -> None: ...
+    async def ended(self) -> Loss: ...
 
     def close(self) -> None: ...
 
@@ -100,14 +101,15 @@ class BookedLease:
         self._inner = inner
         self._booking = booking
 
-    async def ended(self) -> None:
-        """Return when the replica has ended it or died, or the session is to move."""
-        waits = [asyncio.ensure_future(self._inner.ended()), asyncio.ensure_future(self.moved.wait())]
+    async def ended(self) -> Loss:
+        """How it was lost, once the replica has ended it or died, or the session is to move."""
+        inner, moved = asyncio.ensure_future(self._inner.ended()), asyncio.ensure_future(self.moved.wait())
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((inner, moved), return_when=asyncio.FIRST_COMPLETED)
+            return inner.result() if inner.done() else Loss.MOVED
         finally:
-            for wait in waits:
-                wait.cancel()
+            inner.cancel()
+            moved.cancel()
 
     def close(self) -> None:
         """Give the place back; the booking stays."""

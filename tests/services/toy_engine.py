@@ -10,6 +10,7 @@ import uvloop
 from prove_core.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from prove_core.engine.engine import Engine
 from services.channel.client import Endpoint
+from services.channel.errors import Loss
 from services.channel.server import ChannelServer
 from services.placement.load import NO_WISH, Load, Wish
 from tests.core.toy import ToyRunner
@@ -90,8 +91,9 @@ class ToyLease:
         """The other side takes it back."""
         self._ended.set()
 
-    async def ended(self) -> None:
+    async def ended(self) -> Loss:
         await self._ended.wait()
+        return Loss.LEASE
 
     def close(self) -> None:
         self.closed = True

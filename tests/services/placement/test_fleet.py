@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from services.channel.errors import ChannelClosed
+from services.channel.errors import ChannelClosed, Loss
 from services.placement.booking import Booking
 from services.placement.fleet import STAY_S, Fleet
 from services.placement.load import Load, Wish
@@ -185,7 +185,7 @@ def test_a_new_replica_gets_new_sessions_and_takes_over_some_old_ones() -> None:
                 await fleet.refresh()
                 for booking, lease in list(leases.items()):
                     if lease.moved.is_set():
-                        await asyncio.wait_for(lease.ended(), 1)
+                        assert await asyncio.wait_for(lease.ended(), 5) is Loss.MOVED
                         lease.close()
                         leases[booking] = await booking.lease("moved")
             spread = _spread(lessor)
