@@ -6,19 +6,10 @@
 #include <memory>
 
 #include "attention.h"
+#include "team.h"
 #include "walk.h"
 
 namespace prove {
-
-struct Team {
-    int index, size;
-
-    int begin(int64_t work) const { return int(work * index / size); }
-    int end(int64_t work) const { return int(work * (index + 1) / size); }
-    void meet() const {
-#pragma omp barrier
-    }
-};
 
 // What a pass needs beside the model, kept for the next one.
 struct Workspace {
@@ -29,6 +20,7 @@ struct Workspace {
     std::vector<AttentionScratch> scratch;
     std::unique_ptr<std::atomic<int>[]> next;  // item of each layer that nobody has begun
     int layers = 0;
+    Barrier barrier;
 };
 
 class Runner {
@@ -322,7 +314,7 @@ void prove_release(prove::Workspace* space) { delete space; }
 void prove_pass(const prove::Model* model, const prove::Pass* pass, prove::Workspace* space) {
     prove::Runner runner(*model, *pass, *space);
 #pragma omp parallel num_threads(pass->threads)
-    runner.run({omp_get_thread_num(), omp_get_num_threads()});
+    runner.run({omp_get_thread_num(), omp_get_num_threads(), space->barrier});
 }
 
 // Of each row of logits its best id, its largest logit and the sum of e ^ (logit - largest).
