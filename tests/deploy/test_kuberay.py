@@ -91,3 +91,11 @@ def test_each_replica_fits_a_pod_and_all_that_may_be_fit_the_groups() -> None:
         assert sum(bundle.get("CPU", 0) for bundle in bundles) <= float(container["resources"]["requests"]["cpu"])
         most = role.autoscaling.max if role.autoscaling else role.replicas
         assert most <= groups[name].max_replicas
+
+
+def test_routers_find_the_keys() -> None:
+    (container,) = _templates()["routers"]["spec"]["containers"]
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    file = _settings().security.api_keys_file
+    assert file is not None
+    assert str(Path(file).parent) in mounts

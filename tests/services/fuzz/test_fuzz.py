@@ -15,7 +15,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from schemathesis.generation.modes import GenerationMode
 
@@ -121,12 +121,14 @@ def test_requests_that_the_description_allows(
 ) -> None:
     if agree:
         case.body = agreed(case.body)
+    note(repr(case.body))
     judge_reply(case.call(base_url=server.url, session=session, timeout=TIMEOUT_S))
 
 
 @given(case=FORBIDDEN)
 @fuzzed(0.2)
 def test_requests_that_the_description_forbids(server: Threaded, session: requests.Session, case: Any) -> None:
+    note(repr(case.body))
     judge_reply(case.call(base_url=server.url, session=session, timeout=TIMEOUT_S))
 
 
