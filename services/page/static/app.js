@@ -13,7 +13,7 @@ import { Race } from "./race.js";
 import { probe } from "./transcript.js";
 
 const message = byId("message");
-let running = null; // the AbortController of what runs
+let running = null; // what runs: its AbortController, and the promise of its end
 let app = null; // what needs the model's card; null until it is there
 
 function show(view) {
@@ -31,13 +31,15 @@ const racing = () => !byId("race").hidden;
 
 async function send(text = message.value) {
   if (!app || running || !text.trim()) return;
-  running = new AbortController();
+  const controller = new AbortController();
+  const ended = (racing() ? app.race : app.chat).send(text.trim(), controller.signal);
+  running = { controller, ended };
   message.value = "";
   grow();
   if (document.body.dataset.view === "gauges") show(racing() ? "race" : "chat");
   setRunning(true);
   try {
-    await (racing() ? app.race : app.chat).send(text.trim(), running.signal);
+    await ended;
   } catch (error) {
     if (error.status === 401) askForKey();
     if (!message.value) message.value = text;
@@ -45,6 +47,12 @@ async function send(text = message.value) {
     running = null;
     setRunning(false);
   }
+}
+
+/** End what runs, and wait until it has. */
+async function stop() {
+  running?.controller.abort();
+  await running?.ended.catch(() => {}); // `send` tells of failures
 }
 
 function setRunning(on) {
@@ -64,9 +72,8 @@ function grow() {
   message.style.height = `${message.scrollHeight}px`;
 }
 
-function fresh() {
-  running?.abort();
-  app?.history.open(null);
+async function fresh() {
+  await app?.history.open(null);
   show("chat");
   focusMessage();
 }
@@ -91,11 +98,11 @@ async function start() {
 
 function build(card) {
   const gauges = new Gauges();
-  const history = new History((messages) => {
-    running?.abort();
+  const onOpen = (messages) => {
     clearCycles();
     chat.restore(messages);
-  });
+  };
+  const history = new History({ leave: stop, onOpen });
   const controls = new Controls(byId("controls"), card, () => {});
   const shared = { model: card.id, controls, gauges };
   const chat = new Chat({ ...shared, onTurn: (messages) => history.keep(messages), onSample: (text) => send(text) });
@@ -122,7 +129,7 @@ function wire() {
     event.preventDefault();
     send();
   });
-  byId("stop").addEventListener("click", () => running?.abort());
+  byId("stop").addEventListener("click", stop);
   byId("open-help").addEventListener("click", () => byId("help").showModal());
   byId("rejected").addEventListener("click", () => keepRejected());
   message.addEventListener("input", grow);
@@ -134,7 +141,7 @@ function wire() {
   keyDialog(start);
   listen({
     send: () => send(),
-    stop: () => running?.abort(),
+    stop,
     focus: () => message.focus(),
     mode: (event) => app?.controls.choose(app.controls.modes[Number(event.code.slice(5)) - 1]),
     race: () => show(racing() ? "chat" : "race"),

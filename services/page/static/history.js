@@ -6,12 +6,13 @@ import { forever, load, save } from "./storage.js";
 const STORED = "prove.chats";
 const MOST = 30;
 const TITLE = 60;
+const fresh = () => `${Date.now()}-${Math.random()}`; // randomUUID exists on secure origins only
 
 export class History {
-  /** `onOpen` gets the messages of the chat that is chosen, or none for a new one. */
-  constructor(onOpen) {
-    this.onOpen = onOpen;
-    this.current = crypto.randomUUID?.() ?? `${Date.now()}`;
+  /** `leave` ends what the present chat is doing; `onOpen` gets the messages of the one chosen, or none for a new one. */
+  constructor({ leave, onOpen }) {
+    Object.assign(this, { leave, onOpen });
+    this.current = fresh();
     this.dialog = byId("history");
     byId("open-history").addEventListener("click", () => this.show());
     byId("new-chat").addEventListener("click", () => this.open(null));
@@ -36,15 +37,16 @@ export class History {
   }
 
   /** Go to a chat of the list; null begins a new one. */
-  open(chat) {
-    this.current = chat?.id ?? crypto.randomUUID?.() ?? `${Date.now()}`;
+  async open(chat) {
+    await this.leave();
+    this.current = chat?.id ?? fresh();
     this.dialog.close();
     this.onOpen(chat?.messages ?? []);
   }
 
-  forget() {
+  async forget() {
+    await this.open(null);
     save(forever, STORED, null);
-    this.open(null);
   }
 
   #list() {

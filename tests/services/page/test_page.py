@@ -183,6 +183,22 @@ def test_chats_are_kept_in_this_browser(page: Page) -> None:
     expect(page.locator("#chats")).to_have_text("None yet.")
 
 
+def test_a_new_chat_in_mid_reply_leaves_the_old_one_whole(page: Page) -> None:
+    page.click(".chips span:text-is('ar')")
+    page.fill("#message", PROMPT)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".turn .token")
+    page.keyboard.press("Alt+n")
+    expect(page.locator(".turn")).to_have_count(0)
+    fields = send(page, "something else")
+    assert [message["content"] for message in fields["messages"]] == ["something else"]
+    page.keyboard.press("Alt+h")
+    assert page.locator("#chats button").all_inner_texts() == ["something else", PROMPT]
+    page.click(f"#chats button:text-is('{PROMPT}')")
+    expect(page.locator(".turn")).to_have_count(2)
+    assert shown(page, ".turn.assistant .text")
+
+
 def test_a_refusal_is_shown_and_the_question_comes_back(page: Page) -> None:
     long = "x y " * 2000
     page.fill("#message", long)
