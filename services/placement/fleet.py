@@ -95,6 +95,7 @@ class Fleet:
             return
         loads = {load.replica: load for load in await self._report()}
         if not loads:  # what was known last still bounds what is admitted until a replica is back
+            self._others = {}
             self._down_since = time.monotonic() if self._down_since is None else self._down_since
             return
         self._down_since = None
