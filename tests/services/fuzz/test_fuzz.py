@@ -55,7 +55,8 @@ def server() -> Iterator[Threaded]:
         assert httpx.get(f"{running.url}/health").status_code == 200
         assert running.run(running.server.idle())
     print(f"replies by status: {dict(sorted(STATUSES.items()))}")
-    assert {200, 400, 404} <= STATUSES.keys()  # else nothing was tried
+    if STATUSES.total() > REQUESTS / 2:  # not a part of the tests alone
+        assert {200, 400, 404} <= STATUSES.keys()  # else nothing was tried
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +82,18 @@ def judge(status: int, content_type: str, text: str) -> None:
         assert not any('"server_error"' in frame for frame in frames), text
 
 
-def judge_reply(reply: Any) -> None:
-    """The same of a reply, as requests or schemathesis has it; one to HEAD has no body to judge."""
-    kind = reply.headers.get("content-type", "")
+def judge_reply(reply: requests.Response) -> None:
+    """The same of a reply; one to HEAD has no body to judge."""
     STATUSES[reply.status_code] += 1
     if reply.request.method == "HEAD":
         assert reply.status_code < 500
     else:
-        judge(reply.status_code, kind if isinstance(kind, str) else kind[0], reply.text)
+        judge(reply.status_code, reply.headers.get("content-type", ""), reply.content.decode())
+
+
+def sent(case: Any, server: Threaded, session: requests.Session) -> requests.Response:
+    """The reply to a case, whole: schemathesis itself would stop reading a long stream."""
+    return session.request(**case.as_transport_kwargs(base_url=server.url), timeout=TIMEOUT_S)
 
 
 SCHEMA = schemathesis.openapi.from_dict(describe("toy", RequestLimits(**LIMITS), guarded=False))  # type: ignore[arg-type]
@@ -122,20 +127,20 @@ def test_requests_that_the_description_allows(
     if agree:
         case.body = agreed(case.body)
     note(repr(case.body))
-    judge_reply(case.call(base_url=server.url, session=session, timeout=TIMEOUT_S))
+    judge_reply(sent(case, server, session))
 
 
 @given(case=FORBIDDEN)
 @fuzzed(0.2)
 def test_requests_that_the_description_forbids(server: Threaded, session: requests.Session, case: Any) -> None:
     note(repr(case.body))
-    judge_reply(case.call(base_url=server.url, session=session, timeout=TIMEOUT_S))
+    judge_reply(sent(case, server, session))
 
 
 @given(case=OTHERS)
 @fuzzed(0.05)
 def test_other_routes(server: Threaded, session: requests.Session, case: Any) -> None:
-    judge_reply(case.call(base_url=server.url, session=session, timeout=TIMEOUT_S))
+    judge_reply(sent(case, server, session))
 
 
 @given(data=odd_fields() | not_json() | damaged())
