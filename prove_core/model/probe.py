@@ -11,6 +11,7 @@ from prove_core.errors import UnsupportedModel
 from prove_core.model.hook import ATTENTION, CONTEXT, register
 
 _ROWS = 3
+_TRIAL_ROWS, _TRIAL_STRIDE = 8, 997
 _SUPPORTED_LAYERS = {"full_attention", "sliding_attention"}
 # what layers pass to every attention function, of no meaning to ours
 _IGNORED_OPTIONS = {"dropout", "position_ids", "position_embeddings", "use_cache", "return_dict", "is_causal"}
@@ -37,9 +38,10 @@ def trial_logits(model: PreTrainedModel) -> torch.Tensor:
 
     For comparing two forms of one model: `probe` must have accepted it.
     """
-    rows = torch.arange(_ROWS, device=model.device)
+    rows = torch.arange(_TRIAL_ROWS, device=model.device)
+    ids = (_TRIAL_STRIDE * (rows + 1)) % model.get_input_embeddings().weight.shape[0]  # few of them special ones
     with torch.inference_mode():
-        output = model(input_ids=rows[None], position_ids=rows[None], use_cache=False, **{CONTEXT: _PlainAttention()})
+        output = model(input_ids=ids[None], position_ids=rows[None], use_cache=False, **{CONTEXT: _PlainAttention()})
     logits: torch.Tensor = output.logits[0].float()
     return logits
 

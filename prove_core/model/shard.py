@@ -27,7 +27,8 @@ Product = nn.Linear | GatedLinear
 _OUT, _IN = "colwise", "rowwise"
 _JOINED, _CUT = "colwise_gather_output", "rowwise_split_input"
 _KV = ("k_proj", "v_proj")
-_TOLERANCE = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# of logits, relative: bfloat16 alone may be 0.16 away from float32 where activations are massive; a wrong cut is 1 away
+_TOLERANCE = {torch.float32: 1e-3, torch.float16: 0.1, torch.bfloat16: 0.25}
 
 
 class Summed(nn.Module):
