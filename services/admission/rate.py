@@ -33,12 +33,16 @@ class Rate:
     def add(self, tokens: int, now: float) -> None:
         """A request of so many tokens has ended. `now`: monotonic seconds."""
         self._ended.append((now, tokens))
+        self._forget(now)
 
     def seconds_for(self, tokens: int, now: float) -> float | None:
         """How long so many take; None when nothing has ended lately."""
-        while self._ended and self._ended[0][0] < now - WINDOW_S:
-            self._ended.popleft()
+        self._forget(now)
         if not self._ended:
             return None
         served = sum(count for _, count in self._ended)
         return tokens * max(now - self._ended[0][0], 1.0) / max(served, 1)
+
+    def _forget(self, now: float) -> None:
+        while self._ended and self._ended[0][0] < now - WINDOW_S:
+            self._ended.popleft()

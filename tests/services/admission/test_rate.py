@@ -36,3 +36,6 @@ def test_the_rate_is_that_of_the_last_minute() -> None:
     rate.add(1000, 10.0)
     assert rate.seconds_for(400, 20.0) == 4.0
     assert rate.seconds_for(100, 200.0) is None
+    for second in range(100_000):
+        rate.add(1, float(second))
+    assert len(rate._ended) <= 61, "nothing piles up in a server that refuses nobody"
