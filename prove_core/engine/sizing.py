@@ -6,6 +6,7 @@ import torch
 
 from prove_core.config import CacheConfig, EngineConfig
 from prove_core.engine.memory import FRACTIONS, Budget, bytes_per_token, gib, pass_bytes, pool_tokens, total_bytes
+from prove_core.engine.profile import CudaMeter, profiled_pass, reserve
 from prove_core.model.loader import LoadedModel
 from prove_core.model.probe import probe, text_config
 from prove_core.model.ranks import Ranks
@@ -56,7 +57,12 @@ def _taken(loaded: LoadedModel) -> int:
 
 
 def _reserved(config: EngineConfig, loaded: LoadedModel) -> int:
-    text = text_config(loaded.model)
+    """For what a pass takes: measured on a GPU, estimated on the CPU, where memory is not counted."""
+    rows, model = config.scheduler.max_rows, loaded.model
+    if model.device.type == "cuda":
+        recorded = config.cuda_graphs == "auto" and not config.model.deterministic
+        return reserve(profiled_pass(model, rows, CudaMeter(model.device)), recorded=recorded)
+    text = text_config(model)
     intermediate = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    vocabulary = loaded.model.get_output_embeddings().weight.shape[0]
-    return pass_bytes(config.scheduler.max_rows, vocabulary, text.hidden_size, intermediate)
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    return pass_bytes(rows, vocabulary, text.hidden_size, intermediate)
