@@ -59,16 +59,20 @@ def packed(windows: Sequence[Window], storage: KVStorage, tile: int) -> Batch:
         scratch_page=storage.scratch_page,
         placeholder_id=0,
         tile=tile,
-        device=torch.device("cpu"),
+        device=storage.device,
     ).batch
 
 
 def compare(storage: KVStorage, backend: FlashInferAttention, specs: Sequence[LayerSpec], batch: Batch) -> None:
     """Both backends over the same 16-bit numbers; the torch one computes in float32."""
     wide = KVStorage(
-        [s.shape for s in specs], pages=storage.pages, page_size=storage.page_size, dtype=torch.float32, device="cpu"
+        [s.shape for s in specs],
+        pages=storage.pages,
+        page_size=storage.page_size,
+        dtype=torch.float32,
+        device=storage.device,
     )
-    generator = torch.Generator().manual_seed(len(batch.slots))
+    generator = torch.Generator(storage.device).manual_seed(len(batch.slots))
     for pair, copies in zip(storage.layers, wide.layers, strict=True):
         for tensor, copy in zip(pair, copies, strict=True):
             copy.copy_(tensor.normal_(generator=generator))
@@ -78,11 +82,13 @@ def compare(storage: KVStorage, backend: FlashInferAttention, specs: Sequence[La
     rows = len(batch.slots)
     for spec in specs:
         q, k, v = (
-            torch.randn(heads, rows, spec.head_dim, generator=generator).to(torch.bfloat16).transpose(0, 1)
+            torch.randn(heads, rows, spec.head_dim, generator=generator, device=storage.device)
+            .to(storage.dtype)
+            .transpose(0, 1)
             for heads in (spec.query_heads, spec.kv_heads, spec.kv_heads)
         )
         out = backend.attend(spec, q, k, v)
-        assert out.dtype is torch.bfloat16
+        assert out.dtype is storage.dtype
         assert out.isfinite().all()
         own = slice(int(batch.qo_indptr[-1]))
         torch.testing.assert_close(

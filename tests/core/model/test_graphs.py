@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from prove_core.attention.flashinfer_backend import FlashInferAttention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.apply import GatedLinear
 from prove_core.model.fuse import fuse_projections
+from prove_core.model.graphs import Recorder
 from prove_core.model.pack import pack
 from prove_core.model.probe import probe
 from prove_core.model.rows import RowMask
@@ -55,27 +57,32 @@ def model_of(rows: RowMask) -> PreTrainedModel:
     return model
 
 
-def runner_of(record: Sequence[PassShape]) -> ModelRunner:
+def runner_of(
+    record: Sequence[PassShape],
+    package: Any = flashinfer_reference,
+    make_recorder: Callable[[], Recorder] = TapeRecorder,
+    device: str = "cpu",
+) -> ModelRunner:
     rows = RowMask()
-    model = model_of(rows)
+    model = model_of(rows).to(device)
     specs = probe(model)
     fuse_projections(model)
-    storage = KVStorage([s.shape for s in specs], pages=PAGES, page_size=PAGE, dtype=torch.bfloat16, device="cpu")
+    storage = KVStorage([s.shape for s in specs], pages=PAGES, page_size=PAGE, dtype=torch.bfloat16, device=device)
     head = SequentialHead(128, 16, 4, torch.Generator().manual_seed(1)).to(torch.bfloat16).requires_grad_(False)
     head.o.data.normal_(generator=torch.Generator().manual_seed(2)).mul_(0.05)
     runner = ModelRunner(
         model,
         specs,
         storage,
-        FlashInferAttention(storage, specs, flashinfer_reference),
+        FlashInferAttention(storage, specs, package),
         banned=[95],
         placeholder_id=95,
         placeholder_table=torch.randn(3, 128, generator=torch.Generator().manual_seed(3)) * 0.3,
         rows=rows,
-        sequential=head,
+        sequential=head.to(device),
     )
     if record:
-        runner.record(record, TapeRecorder())
+        runner.record(record, make_recorder())
     return runner
 
 
@@ -123,11 +130,14 @@ def alike(one: WindowOutput, other: WindowOutput) -> bool:
 @example(drawn=[(4, 4, (2, 0, 2), False), (0, 1, (), False), (9, 1, (), False)])
 @settings(max_examples=25, deadline=None)
 def test_recorded_passes_equal_eager_ones(drawn: Sequence[Drawn]) -> None:
-    recorded, eager = both()
-    windows = windows_of(drawn)
+    compare_runners(*both(), windows_of(drawn))
+
+
+def compare_runners(recorded: ModelRunner, eager: ModelRunner, windows: Sequence[Window]) -> None:
+    """The same outputs and the same KV, from the same KV."""
     for pair in zip(recorded._storage.layers, eager._storage.layers, strict=True):
         for ours, theirs in zip(*pair, strict=True):
-            ours.copy_(theirs.normal_(generator=torch.Generator().manual_seed(7)))
+            ours.copy_(theirs.normal_(generator=torch.Generator(theirs.device).manual_seed(7)))
     outputs = [runner.run(windows).outputs for runner in (recorded, eager)]
     assert all(alike(*pair) for pair in zip(*outputs, strict=True))
     for pair in zip(recorded._storage.layers, eager._storage.layers, strict=True):
