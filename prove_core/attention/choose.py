@@ -53,6 +53,8 @@ def _flashinfer(
     device = storage.device
     if device.type != "cuda":
         raise UnsupportedModel(f"FlashInfer needs a CUDA device, and the model is on {device}")
+    if device.index:
+        raise UnsupportedModel(f"FlashInfer runs on a process's first card, not {device}: set CUDA_VISIBLE_DEVICES")
     why = unsupported(
         specs, storage.dtype, torch.cuda.get_device_capability(device), torch.cuda.get_device_name(device)
     )

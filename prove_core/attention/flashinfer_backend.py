@@ -12,7 +12,6 @@ from prove_core.kv.storage import KVStorage
 _WORKSPACE = 128 << 20  # bytes for partial results; FlashInfer's recommendation
 _GRAPH_INT_WORKSPACE = 1 << 20  # bytes for a recorded pass's plan: far less than an eager one's 8 MiB
 _SPLIT = 2048  # keys: deterministic mode adds up a row's attention in pieces of this size
-_TILE = 16  # rows times heads of the kernels' smallest tile
 _DECODE_GROUPS = (1, 2, 3)  # heads per KV head up to which the decode kernel beats the tensor cores' mostly empty tiles
 
 
@@ -65,7 +64,7 @@ class FlashInferAttention:
         self._decode = {} if deterministic or shape is not None else self._decode_wrappers()
         self._active: dict[Variant, Any] = {}
         self._rows = 0
-        self._planned = torch.Event(device) if device.type == "cuda" else None
+        self._planned = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
     def fixed(self, shape: FixedShape) -> "FlashInferAttention":
         """A backend over the same storage for recorded passes of `shape`."""
@@ -180,11 +179,10 @@ class FlashInferAttention:
         return self._rows == len(batch.kv_last_page_len)
 
     def _grow_workspace(self, requests: Batch) -> None:
-        """One partial result per row and piece of its keys, for as many heads as a tile holds."""
+        """Room for a partial result of every row and piece of its keys, each as large as a tile."""
         pieces = sum(-(-seen // _SPLIT) for seen in lengths(requests, self._storage.page_size))
-        heads = max(v.kv_heads * max(_TILE, v.query_heads // v.kv_heads) for v in self._prefill)
-        dim = max(v.head_dim for v in self._prefill)
-        need = 2 * pieces * heads * (dim + 1) * 4
+        rows = max(v.kv_heads * _tile(v.query_heads // v.kv_heads) * (v.head_dim + 1) for v in self._prefill)
+        need = pieces * rows * 4 + (1 << 20)
         if need <= self._workspace.numel():
             return
         self._workspace = _zeros(need, torch.uint8, self._storage.device)
@@ -221,6 +219,11 @@ class _Append:
     def __call__(self, layer: int, k: torch.Tensor, v: torch.Tensor) -> None:
         kv = self._storage.layers[layer]
         self._kernel(k, v, self._sequence, self._slots, kv, self._indices, self._indptr, self._last, "NHD")
+
+
+def _tile(heads: int) -> int:
+    """Rows times heads of the tile that the kernels take for one row of `heads` heads per KV head."""
+    return next((size for size in (16, 64) if heads <= size), -(-heads // 128) * 128)
 
 
 def _zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -48,16 +48,18 @@ def _holes(gaps: tuple[Gap, ...], rows: int) -> list[tuple[NDArray[np.int64], ND
 
 def row_by_row(batch: Batch, page_size: int) -> Batch:
     """The same rows, each as a window of its own that sees the keys up to its own; gaps are kept."""
-    starts, tables = batch.qo_indptr.tolist(), batch.kv_indptr.tolist()
-    indices = batch.kv_indices.tolist()
-    kv_indptr, kv_indices, last = [0], [], []
-    for window, seen in enumerate(lengths(batch, page_size)):
-        rows = starts[window + 1] - starts[window]
-        for own in range(seen - rows + 1, seen + 1):
-            kv_indices.extend(indices[tables[window] : tables[window] + -(-own // page_size)])
-            kv_indptr.append(len(kv_indices))
-            last.append((own - 1) % page_size + 1)
-    qo_indptr, pages, table, lasts = (
-        torch.tensor(values, dtype=torch.int32) for values in (range(starts[-1] + 1), kv_indptr, kv_indices, last)
+    starts, tables, indices = (t.numpy() for t in (batch.qo_indptr, batch.kv_indptr, batch.kv_indices))
+    seen = [
+        np.arange(keys - rows + 1, keys + 1)
+        for rows, keys in zip(np.diff(starts), lengths(batch, page_size), strict=True)
+    ]
+    pages = [-(-own // page_size) for own in seen]
+    parts = [
+        indices[first : first + count] for first, own in zip(tables[:-1], pages, strict=True) for count in own.tolist()
+    ]
+    kv_indptr = np.concatenate([[0], np.cumsum(np.concatenate(pages))])
+    last = (np.concatenate(seen) - 1) % page_size + 1
+    qo_indptr, table, lasts = (
+        torch.from_numpy(values.astype(np.int32)) for values in (np.arange(starts[-1] + 1), kv_indptr, last)
     )
-    return Batch(qo_indptr, pages, table, lasts, batch.slots, batch.gaps)
+    return Batch(qo_indptr, table, torch.from_numpy(np.concatenate(parts)), lasts, batch.slots, batch.gaps)

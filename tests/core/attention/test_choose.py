@@ -29,6 +29,9 @@ def test_torch_on_the_cpu() -> None:
     assert type(choose_attention("torch", storage, SPECS, deterministic=True)) is FixedTileAttention
     with pytest.raises(UnsupportedModel, match="needs a CUDA device"):
         choose_attention("flashinfer", storage, SPECS, deterministic=False)
+    storage.device = torch.device("cuda:1")
+    with pytest.raises(UnsupportedModel, match="first card, not cuda:1: set CUDA_VISIBLE_DEVICES"):
+        choose_attention("flashinfer", storage, SPECS, deterministic=False)
 
 
 class OnCuda(KVStorage):

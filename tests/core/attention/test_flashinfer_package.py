@@ -16,6 +16,7 @@ from tests.flashinfer_reference.attend import attend
 
 flashinfer = pytest.importorskip("flashinfer", reason="flashinfer-python is not installed", exc_type=ImportError)
 prefill = pytest.importorskip("flashinfer.prefill", exc_type=ImportError)
+decode = pytest.importorskip("flashinfer.decode", exc_type=ImportError)
 
 FUNCTIONS = [
     "append_paged_kv_cache",
@@ -53,6 +54,10 @@ def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill, "device_support_pdl", lambda _: False)
     monkeypatch.setattr(prefill, "segment_packbits", segment_packbits)
     monkeypatch.setattr(prefill, "get_batch_prefill_module", lambda *_: SimpleNamespace(plan=plan, paged_run=paged_run))
+    monkeypatch.setattr(decode, "device_support_pdl", lambda _: False)
+    monkeypatch.setattr(
+        decode, "get_batch_decode_module", lambda *_: SimpleNamespace(plan=lambda *_: [0], run=decode_run)
+    )
     monkeypatch.setattr(flashinfer, "append_paged_kv_cache", flashinfer_reference.append_paged_kv_cache)
 
 
@@ -76,6 +81,24 @@ def paged_run(*arguments: Any) -> None:
     none = torch.empty(0, dtype=torch.uint8), torch.empty(0, dtype=torch.int32)
     masks = none if mask is None else (mask, mask_indptr)
     attend(out, q, keys, values, qo_indptr, kv_indptr, indices, last, *masks, scale, window_left, cap)
+
+
+def decode_run(*arguments: Any) -> None:
+    _, _, _, q, keys, values, kv_indptr, indices, last, out, _, layout, window_left, _ = arguments[:14]
+    _, cap, scale = arguments[14:17]
+    assert layout == 0
+    none = torch.empty(0, dtype=torch.uint8), torch.empty(0, dtype=torch.int32)
+    rows = torch.arange(len(kv_indptr), dtype=torch.int32)
+    attend(out, q, keys, values, rows, kv_indptr, indices, last, *none, scale, window_left, cap)
+
+
+@pytest.mark.usefixtures("without_kernels")
+def test_the_decode_kernel_is_given_the_same() -> None:
+    specs = MODELS["few heads"]
+    storage = KVStorage([s.shape for s in specs], pages=40, page_size=16, dtype=torch.bfloat16, device="cpu")
+    backend = FlashInferAttention(storage, specs, flashinfer)
+    for tile in (1, 8):
+        compare(storage, backend, specs, packed(windows_of([(20, 1, ()), (0, 1, ())], storage, 0), storage, tile))
 
 
 @pytest.mark.usefixtures("without_kernels")
