@@ -48,7 +48,7 @@ class EngineReplica:
         self._reserved: dict[str, int] = {}  # tokens by leased session
         host = ray.util.get_node_ip_address()
         self._endpoint = Endpoint(host, await self._server.start(host), self._server.token)
-        self._metrics = await self._export(Part(role), told)
+        self._metrics = self._export(Part(role), told)
 
     async def _loaded(self, role: str, settings: ModelSettings) -> Engine:
         """In a thread: loading takes seconds, and Serve must be able to ask for health meanwhile."""
@@ -56,12 +56,12 @@ class EngineReplica:
             return await asyncio.to_thread(_build, role, settings)
         return await self._ranks.beside(asyncio.to_thread(_build, role, settings, self._ranks.place))
 
-    async def _export(self, role: Part, observed: Observed) -> dict[str, int]:
+    def _export(self, role: Part, observed: Observed) -> dict[str, int]:
         if not observed.metrics.enabled:
             return {}
         registry = replica_registry(role, observed.model)
         self._engine.observe(EngineMetrics(registry, self._engine.stats))
-        return await published(registry)
+        return published(registry)
 
     async def lease(self, session: str, wish: Wish = NO_WISH) -> AsyncGenerator[Grant, None]:
         """Yield this replica's address, then hold the session until the caller cancels or the replica has failed."""

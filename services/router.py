@@ -56,7 +56,7 @@ class Router:
         PlacementMetrics(registry, context.app_name, groups)
         ReplicaMetrics(registry, running)
         self._watches = [asyncio.create_task(each.watch()) for each in (groups, running)]
-        self._metrics = await published(registry) if checked.metrics.enabled else {}
+        self._metrics = published(registry) if checked.metrics.enabled else {}
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return create_app(self._service, self._targets if self._metrics else None, self._keys, returns_ids=False)

@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx
 import pytest
-from prometheus_client import start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.metrics import latest as latest_module
@@ -32,13 +31,23 @@ class _Replica:
     replica_metadata: dict[str, Any]
 
 
-def test_a_scrape_has_every_sample_with_the_replicas_labels() -> None:
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "*/*",
+        "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+        "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",  # Prometheus 2
+        "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;version=1.0.0;"
+        "escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",  # Prometheus 3
+    ],
+)
+def test_a_scrape_has_every_sample_with_the_replicas_labels(accept: str) -> None:
     registry = Registry(Identity(Part.VERIFIER, "abc", 'a "quoted" name'))
     registry.counter(RECOVERIES).labels("verifier", "died").inc(3)
     registry.histogram(PASS_SECONDS).observe(0.004)
-    exporter = Exporter(*start_http_server(0, "127.0.0.1", registry.collector))
+    exporter = Exporter(registry, "127.0.0.1")
     try:
-        text = httpx.get(f"http://127.0.0.1:{exporter.port}/metrics").text
+        text = httpx.get(f"http://127.0.0.1:{exporter.port}/metrics", headers={"Accept": accept}).text
     finally:
         exporter.stop()
     families = {family.name: family for family in text_string_to_metric_families(text)}

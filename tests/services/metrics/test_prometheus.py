@@ -107,7 +107,7 @@ def _config(url: str) -> dict[str, Any]:
     config["global"]["evaluation_interval"] = "2s"
     config["rule_files"] = [str(RULES / name) for name in config["rule_files"]]
     (job,) = config["scrape_configs"]
-    job["http_sd_configs"] = [{"url": f"{url}/metrics/targets", "refresh_interval": "1s"}]
+    job["http_sd_configs"][0]["url"] = f"{url}/metrics/targets"
     return config
 
 
