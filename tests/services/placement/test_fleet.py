@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -191,6 +192,33 @@ def test_a_new_replica_gets_new_sessions_and_takes_over_some_old_ones() -> None:
             spread = _spread(lessor)
             assert 6 <= spread[new.name] <= 15
             assert sum(spread.values()) == 31
+
+    run_in_loop(run())
+
+
+def test_a_replica_whose_passes_take_twice_as_long_gets_fewer() -> None:
+    async def run() -> None:
+        async with replicas(2) as both:
+            lessor = ToyLessor(both)
+            passes = 0
+
+            async def report() -> list[Load]:
+                nonlocal passes
+                passes += 10
+                slow, fast = await lessor.loads()
+                return [
+                    replace(slow, passes=passes, rows=8 * passes, pass_seconds=0.04 * passes),
+                    replace(fast, passes=passes, rows=8 * passes, pass_seconds=0.02 * passes),
+                ]
+
+            fleet = Fleet(lessor, report, page_size=16, most_sessions=100)
+            for index in range(60):
+                await fleet.refresh()
+                if index >= 30:
+                    await _book(fleet, 10, (index,)).lease(str(index))
+            spread = _spread(lessor)
+            assert 8 <= spread[both[0].name] <= 12
+            assert sum(spread.values()) == 30
 
     run_in_loop(run())
 
