@@ -63,7 +63,7 @@ def _flashinfer(
     try:
         package = load()
     except ImportError as error:
-        raise UnsupportedModel(f"FlashInfer is not installed ({error}): pip install 'prove-serve[gpu]'") from error
+        raise UnsupportedModel(f"FlashInfer is not installed ({error}): pip install -e '.[gpu]'") from error
     try:
         return tried(FlashInferAttention(storage, specs, package, deterministic=deterministic), storage, specs)
     except UnsupportedModel:

@@ -54,7 +54,7 @@ def missing() -> Any:
     ("capability", "load", "why"),
     [
         ((7, 5), missing, "Some card has compute capability 7.5"),
-        ((9, 0), missing, r"not installed .*'flashinfer'.*pip install 'prove-serve\[gpu\]'"),
+        ((9, 0), missing, r"not installed .*'flashinfer'.*pip install -e '.\[gpu\]'"),
         ((9, 0), object, "kernels do not run here"),
     ],
 )
