@@ -26,7 +26,7 @@ struct Item {
 struct AttentionPlan {
     std::vector<Queries> panels;
     std::vector<Item> items;
-    std::vector<float> partials;
+    Buffer<float> partials;
 
     void make(const Model& model, const Pass& pass) {
         panels.clear();
@@ -50,9 +50,9 @@ struct AttentionPlan {
         if (partials.size() < size_t(size)) partials.resize(size);
     }
 
-    static int64_t partial(const Model& model) { return TALL * (2 + model.head_dim); }
+    static int64_t partial(const Model& model) { return 2 * LANES + TALL * model.head_dim; }
 
-    // Of one panel, key head and chunk: most[TALL], sum[TALL], then values [head_dim / WIDE][queries][WIDE].
+    // Of one panel, key head and chunk: most[LANES], sum[LANES], then values [head_dim / WIDE][queries][WIDE].
     float* at(const Model& model, const Queries& queries, int kv_head, int chunk) {
         return &partials[queries.partials + (int64_t(kv_head) * queries.chunks + chunk) * partial(model)];
     }
@@ -60,7 +60,7 @@ struct AttentionPlan {
 
 // A thread's memory for it, kept from pass to pass.
 struct AttentionScratch {
-    std::vector<uint32_t> queries, keys, values;
+    Buffer<uint32_t> queries, keys, values;
 
     void fit(int dim) {
         queries.resize(size_t(TALL) * APART);
@@ -174,9 +174,9 @@ class Attention {
                 const float* partial = plan.at(model, queries, kv_head, c);
                 if (partial[q] == -INFINITY) continue;
                 float factor = exponential(splat(partial[q] - most))[0];
-                sum += partial[TALL + q] * factor;
+                sum += partial[LANES + q] * factor;
                 for (int d = 0; d < dim; d += LANES)
-                    values[d / LANES] += load<vf>(partial + 2 * TALL + (d / WIDE * queries.count + q) * WIDE + d % WIDE) * factor;
+                    values[d / LANES] += load<vf>(partial + 2 * LANES + (d / WIDE * queries.count + q) * WIDE + d % WIDE) * factor;
             }
             const Place& place = places[row_of(queries, q)];
             uint32_t* to = place.in(out, int64_t(model.query_heads) * dim / 2) +
@@ -247,12 +247,12 @@ class Attention {
     void combine(const Queries& queries, const Sight& sight, int first, int tiles, AttentionScratch& scratch,
                  float* partial) const {
         int count = queries.count;
-        float scores[CHUNK / WIDE][TALL * WIDE];
+        alignas(64) float scores[CHUNK / WIDE][TALL * WIDE];
         for (int t = 0; t < tiles; t++) {
             memset(scores[t], 0, count * WIDE * sizeof(float));
             MULTIPLY_ROWS[count](scratch.queries.data(), 0, scratch.keys.data() + t * dim / 2 * WIDE, dim / 2, scores[t], {});
         }
-        uint32_t weights[TALL * APART];
+        alignas(64) uint32_t weights[TALL * APART];
         for (int q = 0; q < count; q++) {
             vf most = splat(-INFINITY);
             for (int key = 0; key < tiles * WIDE; key += LANES) {
@@ -269,9 +269,9 @@ class Attention {
                 sum += weight;
                 narrow((bf16*)&weights[q * APART + key / 2], rounded(weight));
             }
-            partial[TALL + q] = total(sum);
+            partial[LANES + q] = total(sum);
         }
-        float* values = partial + 2 * TALL;
+        float* values = partial + 2 * LANES;
         memset(values, 0, count * dim * sizeof(float));
         for (int t = 0; t < tiles; t++)
             for (int d = 0; d < dim; d += WIDE)

@@ -13,8 +13,8 @@ namespace prove {
 
 // What a pass needs beside the model, kept for the next one.
 struct Workspace {
-    std::vector<uint32_t> input, heads, inner, thin;
-    std::vector<bf16> qkv;
+    Buffer<uint32_t> input, heads, inner, thin;
+    Buffer<bf16> qkv;
     std::vector<Place> places;
     AttentionPlan attention;
     std::vector<AttentionScratch> scratch;
@@ -110,7 +110,7 @@ class Runner {
     }
 
     // Sixteen bf16 of a row into values of `size` numbers stored in panels.
-    void put(std::vector<uint32_t>& values, int64_t size, int row, int column, vf x) {
+    void put(Buffer<uint32_t>& values, int64_t size, int row, int column, vf x) {
         bf16 numbers[LANES];
         narrow(numbers, x);
         const Place& place = space.places[row];
@@ -121,7 +121,7 @@ class Runner {
     // All blocks of y = W x, shared among the threads; `done(block, first row, rows, sums)` takes TOGETHER of them at
     // once, sums[TOGETHER][rows][WIDE].
     template <int TOGETHER, class Done>
-    void product(Team team, const Weight& weight, const std::vector<uint32_t>& x, const Weight* next, Done done) {
+    void product(Team team, const Weight& weight, const Buffer<uint32_t>& x, const Weight* next, Done done) {
         bool adapts = weight.rank && pass.tokens < pass.rows;
         if (adapts) reduce(team, weight, x);
         multiply_blocks<TOGETHER>(team, weight, x, panels, adapts, next, done);
@@ -129,14 +129,14 @@ class Runner {
     }
 
     template <int TOGETHER, class Done>
-    void multiply_blocks(Team team, const Weight& weight, const std::vector<uint32_t>& x, const Panels& panels,
+    void multiply_blocks(Team team, const Weight& weight, const Buffer<uint32_t>& x, const Panels& panels,
                          bool adapts, const Weight* next, Done done) {
         int pairs = weight.inputs / 2, steps = weight.outputs / WIDE / TOGETHER;
         int64_t length = int64_t(pairs) * WIDE;
         for (int step = team.begin(steps); step < team.end(steps); step++)
             for (int p = 0; p < panels.count; p++) {
                 int first = panels.start(p), size = panels.size(p), from = std::max(0, pass.tokens - first);
-                Sums sums[TOGETHER] = {};
+                alignas(64) Sums sums[TOGETHER] = {};
                 for (int i = 0; i < TOGETHER; i++) {
                     int block = step * TOGETHER + i;
                     const uint32_t* w = weight.blocks + block * length;
@@ -168,7 +168,7 @@ class Runner {
     }
 
     // t = scale * A x of placeholder rows.
-    void reduce(Team team, const Weight& weight, const std::vector<uint32_t>& x) {
+    void reduce(Team team, const Weight& weight, const Buffer<uint32_t>& x) {
         int pairs = weight.inputs / 2, blocks = weight.rank / LANES;
         for (int block = team.begin(blocks); block < team.end(blocks); block++)
             for (int p = 0; p < panels.count; p++) {
@@ -178,7 +178,7 @@ class Runner {
                 bool last = block + 1 == team.end(blocks);
                 const uint32_t* then = last ? weight.blocks + team.begin(weight.outputs / WIDE) * int64_t(pairs) * WIDE
                                             : a + int64_t(pairs) * LANES;
-                float sums[TALL * LANES] = {};
+                alignas(64) float sums[TALL * LANES] = {};
                 MULTIPLY_NARROW[size - from](x.data() + int64_t(first) * pairs + from, size, a, pairs, sums,
                                              {then, last ? WIDE : LANES});
                 for (int r = from; r < size; r++)
@@ -189,7 +189,7 @@ class Runner {
     }
 
     // hidden += W x
-    void add_product(Team team, const Weight& weight, const std::vector<uint32_t>& x, const Weight* next) {
+    void add_product(Team team, const Weight& weight, const Buffer<uint32_t>& x, const Weight* next) {
         product<1>(team, weight, x, next, [&](int block, int first, int size, const Sums* sums) {
             for (int r = 0; r < size; r++)
                 for (int part = 0; part < WIDE; part += LANES) {

@@ -45,7 +45,7 @@ class Walk {
 
   private:
     const Head& head;
-    std::vector<bf16> normal, state, inner, moved;
+    Buffer<bf16> normal, state, inner, moved;
 
     // state = silu(A norm(hidden) + position + B norm(previous) + R norm(state)), rounded as torch rounds
     void follow(const bf16* hidden, const bf16* previous, int depth) {
