@@ -92,7 +92,7 @@ def test_a_lost_verifier_is_done_without_and_taken_back(mode: Mode, alone: Mode)
                     while outlook.missing:
                         await asyncio.sleep(0.01)
 
-            tokens, marks, end = await _run(mode, lessors, Fallback(alone, outlook), disturb)
+            tokens, marks, end = await _run(mode, lessors, Fallback(alone, outlook), disturb, deadline_s=1.0)
             assert tokens == continuation(PROMPT, COUNT)
             assert end.reason is FinishReason.LENGTH
             assert len(marks) == 1
