@@ -18,7 +18,6 @@ from services.settings import Deployment, ModelSettings, Settings, load_settings
 
 APP_NAME = "prove"
 MORE_THAN_EVER_USED = 64  # the Router queues and answers 429 itself; Serve's own limit would queue in silence
-DRAIN_S = 20.0  # how long a replica that must go lets its sessions finish before they move
 HEALTH_PERIOD_S = 1.0  # Serve learns of a death by the next check
 HEALTH_TIMEOUT_S = 10.0  # of three checks in a row: a replica that is suspended or cut off
 
@@ -58,7 +57,7 @@ def _options(settings: Deployment, waiting: int = 0) -> dict[str, Any]:
         "max_queued_requests": -1,
         "health_check_period_s": HEALTH_PERIOD_S,
         "health_check_timeout_s": HEALTH_TIMEOUT_S,
-        "graceful_shutdown_timeout_s": DRAIN_S,
+        "graceful_shutdown_timeout_s": settings.drain_s,
         "graceful_shutdown_wait_loop_s": 0.5,
         "logging_config": LoggingConfig(enable_access_log=False, log_level="WARNING"),
     }

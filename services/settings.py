@@ -56,6 +56,11 @@ class Deployment(Frozen):
     autoscaling: Autoscaling | None = None
     resources: Resources = Resources()
     max_ongoing_requests: int = Field(default=256, ge=1, description="Requests (or sessions) at once per replica.")
+    drain_s: float = Field(
+        default=20.0,
+        ge=0,
+        description="A replica that must go has so long to finish what it has. Sessions then move; a Router's end.",
+    )
 
     @model_validator(mode="after")
     def _one_way_to_count(self) -> Self:

@@ -178,3 +178,34 @@ def test_the_age_of_a_pass_starts_anew_with_each_however_long_a_prompt_takes() -
     assert len(began) > 8 * 41 * 40 / 256
     assert None not in began
     assert len(set(began)) == len(began)
+
+
+def test_many_long_prompts_at_once_fail_no_health_check() -> None:
+    """Each pass is short however much waits, and the event loop answers in between."""
+
+    async def run() -> None:
+        async with replicas(1, tokens=64 * 2048 + 1024) as (replica,):
+            health = Health(replica.engine, replica.server, pass_limit_s=30.0)
+            pool = ChannelPool()
+            lessor = ToyLessor([replica])
+
+            async def ask(index: int) -> int:
+                session = ReplicaSession(f"s{index}", lessor, pool)
+                prompt = tuple((index + place) % 40 for place in range(2000))
+                request = GenerateRequest(f"s{index}", prompt, DecodingParams(Mode.LOSSLESS), Limits(4))
+                tokens = [event async for event in complete(request, {Role.PROPOSER: session})]
+                session.close()
+                return len(tokens)
+
+            asked = asyncio.gather(*(ask(index) for index in range(64)))
+            checks = 0
+            while not asked.done():
+                await health.check()
+                checks += 1
+                await asyncio.sleep(0.01)
+            assert all(await asked)
+            assert checks > 10
+            assert await replica.idle()
+            await pool.close()
+
+    run_in_loop(run())
