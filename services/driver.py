@@ -134,6 +134,7 @@ class TwoModelRun:
 
     async def _answer(self, pending: Pending, future: asyncio.Future[CallResult] | None) -> CallResult:
         session = self._sessions[pending.role]
+        last: SessionLost | None = None
         try:
             if not pending.request.commit.keep and future is None:
                 await session.open()
@@ -141,9 +142,10 @@ class TwoModelRun:
             for _ in range(MAX_LOSSES_IN_A_ROW):
                 try:
                     return await session.finish(future)
-                except SessionLost:
+                except SessionLost as error:
+                    last = error
                     future = self._start(self._driver.reopen())
-            raise ReplicaUnavailable(f"the {pending.role} has lost the session {MAX_LOSSES_IN_A_ROW} times in a row")
+            raise _given_up(pending.role, last)
         except ReplicaUnavailable as error:
             if pending.role is Role.VERIFIER:
                 raise VerifierUnavailable(str(error)) from error
@@ -181,6 +183,7 @@ async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncG
     """A completion that runs inside one replica; issued again for the rest when that replica is lost."""
     progress = _Progress(request)
     losses = 0
+    last: SessionLost | None = None
     while losses < MAX_LOSSES_IN_A_ROW:
         rest = progress.rest()
         if rest.limits.max_tokens < 1:  # only the news of the end was lost
@@ -194,9 +197,13 @@ async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncG
                         losses = 0
                         yield news
             return
-        except SessionLost:
-            losses += 1
-    raise ReplicaUnavailable(f"the proposer has lost the session {losses} times in a row")
+        except SessionLost as error:
+            losses, last = losses + 1, error
+    raise _given_up(Role.PROPOSER, last)
+
+
+def _given_up(role: Role, last: SessionLost | None) -> ReplicaUnavailable:
+    return ReplicaUnavailable(f"the {role} has lost the session {MAX_LOSSES_IN_A_ROW} times in a row: {last}")
 
 
 class _Progress:

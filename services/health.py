@@ -9,6 +9,8 @@ from services.channel.server import ChannelServer
 
 logger = logging.getLogger(__name__)
 
+MAX_FAILURES = 8  # of passes in a row: more than one request that is to blame itself is tried
+
 
 class Watched(Protocol):
     """What a health check asks of `prove_core.engine.Engine`."""
@@ -18,6 +20,9 @@ class Watched(Protocol):
 
     @property
     def pass_age_s(self) -> float: ...
+
+    @property
+    def failures(self) -> int: ...
 
 
 class Peers(Protocol):
@@ -37,7 +42,7 @@ class Health:
         self.failed = asyncio.Event()
 
     async def check(self) -> None:
-        """Raise `EngineStopped` when the engine thread has ended or hangs, or another rank has or does.
+        """Raise `EngineStopped` when the engine thread has ended, hangs or fails, or another rank does.
 
         Serve stops a failed replica like any other, and would wait for its sessions: so they are sent away at once.
         """
@@ -54,4 +59,6 @@ class Health:
             return "the engine thread has ended"
         if self._engine.pass_age_s > self._pass_limit_s:
             return f"a forward pass has lasted longer than {self._pass_limit_s:g} s"
+        if self._engine.failures >= MAX_FAILURES:
+            return f"{self._engine.failures} forward passes in a row have failed"
         return None

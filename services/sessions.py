@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from prove_core.errors import EngineStopped, SessionLost
+from prove_core.errors import EngineStopped, PassFailed, SessionLost
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
 from services.channel.client import Channel, ChannelPool, Endpoint
 from services.channel.errors import ChannelClosed, Loss, ReplicaUnavailable
@@ -20,6 +20,8 @@ FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
 PATIENCE_S = 60.0
 GRANT_TIMEOUT_S = 5.0
+
+LOSSES = (ChannelClosed, EngineStopped, PassFailed)  # errors after which a session is opened elsewhere
 
 Recovered = Callable[[Loss, float], None]
 """Told of each lease taken in place of a lost one: how that was lost, and the seconds it took."""
@@ -103,7 +105,10 @@ class ReplicaSession:
             raise SessionLost("the session has been opened on another replica")
         try:
             return await future
-        except (ChannelClosed, EngineStopped) as error:
+        except SessionLost:
+            self._recovered(Loss.SESSION, 0.0)
+            raise
+        except LOSSES as error:
             await self._reopen(_loss(error))
             raise SessionLost(str(error)) from error
 
@@ -118,7 +123,7 @@ class ReplicaSession:
             async with contextlib.aclosing(held.channel.generate(replace(request, session=held.name))) as stream:
                 async for event in stream:
                     yield event
-        except (ChannelClosed, EngineStopped) as error:
+        except LOSSES as error:
             await self._reopen(_loss(error))
             raise SessionLost(str(error)) from error
 
@@ -181,8 +186,10 @@ class ReplicaSession:
             raise ChannelClosed(f"no lease within {self._grant_timeout_s:g} s", Loss.SILENCE) from error
 
 
-def _loss(error: ChannelClosed | EngineStopped) -> Loss:
-    return error.loss if isinstance(error, ChannelClosed) else Loss.ENGINE
+def _loss(error: ChannelClosed | EngineStopped | PassFailed) -> Loss:
+    if isinstance(error, ChannelClosed):
+        return error.loss
+    return Loss.ENGINE if isinstance(error, EngineStopped) else Loss.PASS
 
 
 async def _fail_when_ended(lease: Lease, channel: Channel, name: str) -> Loss:

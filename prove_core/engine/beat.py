@@ -1,4 +1,4 @@
-"""Whether the engine thread gets on with its work, for whoever watches it from another thread."""
+"""Whether the engine thread gets on with its work, for whoever watches it from other threads."""
 
 import time
 
@@ -8,6 +8,7 @@ class Beat:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self.failures = 0  # of passes, since one succeeded
 
     def began(self) -> None:
         """A step begins: taking in work, or a pass."""

@@ -131,6 +131,11 @@ class Engine:
         """Seconds that the engine thread has been at its present pass; 0 while it has nothing to do."""
         return self._beat.age_s
 
+    @property
+    def failures(self) -> int:
+        """Passes that failed since one succeeded."""
+        return self._beat.failures
+
     def start(self) -> None:
         """Start the engine thread."""
         self._thread.start()
@@ -223,6 +228,7 @@ class Engine:
         except RanksLost:
             raise  # ends the engine: no later pass can succeed
         except Exception as error:
+            self._beat.failures += 1
             logger.exception("a forward pass failed", extra={"sessions": [plan.job.session for plan in planned]})
             if len(planned) > 1:  # whoever is to blame fails alone
                 for plan in planned:
@@ -230,6 +236,7 @@ class Engine:
                 return
             self._fail([plan.job for plan in planned], PassFailed(f"the forward pass failed: {error}"))
             return
+        self._beat.failures = 0
         seconds = time.perf_counter() - began
         self._count(sum(plan.window.rows for plan in planned), output.seconds, seconds)
         self._learn([plan.window for plan in planned], seconds)

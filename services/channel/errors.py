@@ -12,6 +12,7 @@ class Loss(StrEnum):
     SILENCE = "silence"  # nothing heard for too long
     LEASE = "lease"  # ended by Serve: the replica died or is to go
     ENGINE = "engine"  # the engine thread has ended
+    PASS = "pass"  # a forward pass failed
     MOVED = "moved"  # given up by this Router, for a better place
     SESSION = "session"  # the replica runs and does not hold it
 

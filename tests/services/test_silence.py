@@ -11,9 +11,20 @@ from prove_core.config import CacheConfig, EngineConfig, ModelConfig
 from prove_core.engine.engine import Engine
 from prove_core.errors import EngineStopped
 from prove_core.model.window import PassOutput, Window
-from prove_core.types import CallRequest, Commit, DecodingParams, Finished, GenerateRequest, Limits, Mode, Propose, Role
+from prove_core.types import (
+    CallRequest,
+    Commit,
+    DecodingParams,
+    Finished,
+    GenerateRequest,
+    Limits,
+    Mode,
+    Propose,
+    Role,
+    Step,
+)
 from services.channel.client import Channel, ChannelPool, Endpoint
-from services.channel.errors import ChannelClosed, Loss
+from services.channel.errors import ChannelClosed, Loss, ReplicaUnavailable
 from services.channel.server import ChannelServer
 from services.driver import complete
 from services.health import Health
@@ -206,6 +217,51 @@ def test_many_long_prompts_at_once_fail_no_health_check() -> None:
             assert all(await asked)
             assert checks > 10
             assert await replica.idle()
+            await pool.close()
+
+    run_in_loop(run())
+
+
+class Failing(ToyRunner):
+    """Every seventh pass raises; once `for_good`, all do."""
+
+    for_good = False
+    count = 0
+
+    def run(self, windows: Sequence[Window]) -> PassOutput:
+        self.count += 1
+        if self.for_good or self.count % 7 == 0:
+            raise RuntimeError("the card is gone")
+        return super().run(windows)
+
+
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.LOSSLESS])
+def test_failed_passes_are_healed_and_a_replica_that_only_fails_is_replaced(mode: Mode) -> None:
+    async def run() -> None:
+        async with replicas(2, runner=Failing) as (proposer, verifier):
+            pool = ChannelPool()
+            health = Health(proposer.engine, proposer.server, pass_limit_s=30.0)
+
+            async def ask() -> list[int]:
+                lessors = {Role.PROPOSER: ToyLessor([proposer]), Role.VERIFIER: ToyLessor([verifier])}
+                sessions = {role: ReplicaSession("s", lessor, pool) for role, lessor in lessors.items()}
+                request = GenerateRequest("s", PROMPT, DecodingParams(mode, theta=0.1, block_size=6), Limits(100))
+                try:
+                    events = [event async for event in complete(request, sessions)]
+                finally:
+                    for session in sessions.values():
+                        session.close()
+                return [token for event in events if isinstance(event, Step) for token in event.tokens]
+
+            assert await ask() == continuation(PROMPT, 100)
+            await health.check()
+            proposer.engine._runner.for_good = True  # type: ignore[attr-defined]
+            for _ in range(2):
+                await health.check()
+                with pytest.raises(ReplicaUnavailable, match=r"5 times in a row: .*the card is gone"):
+                    await ask()
+            with pytest.raises(EngineStopped, match="passes in a row have failed"):
+                await health.check()
             await pool.close()
 
     run_in_loop(run())
