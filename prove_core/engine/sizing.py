@@ -51,9 +51,13 @@ def with_tokens(config: EngineConfig, tokens: int) -> EngineConfig:
 
 
 def _taken(loaded: LoadedModel) -> int:
-    if loaded.model.device.type == "cuda":
-        return int(torch.cuda.memory_allocated(loaded.model.device))
-    return sum(parameter.nbytes for parameter in loaded.model.parameters())
+    """By the weights of this model, each counted once: a process may hold other models with shares of their own."""
+    model = loaded.model
+    tensors = [*model.parameters(), *model.buffers(), model.get_output_embeddings().weight]
+    sizes: dict[int, int] = {}
+    for tensor in tensors:
+        sizes[tensor.data_ptr()] = max(tensor.nbytes, sizes.get(tensor.data_ptr(), 0))
+    return sum(sizes.values())
 
 
 def _reserved(config: EngineConfig, loaded: LoadedModel) -> int:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prove_core.config import EngineConfig
+from prove_core.config import CacheConfig, EngineConfig
 from prove_core.decoding.acceptance import check_gate
 from prove_core.decoding.sampling import check_samples
 from prove_core.types import DecodingParams, Gate, Mode
 from services.cli.errors import STDERR, one_line_errors
-from services.settings import Settings, load_settings
+from services.settings import ModelSettings, Settings, load_settings
 
 if TYPE_CHECKING:
     from services.api.sampling import SamplingOptions
@@ -88,12 +88,21 @@ def _stream(pieces: Iterator[str]) -> None:
 
 
 def _engine_configs(settings: Settings, params: DecodingParams) -> tuple[EngineConfig, EngineConfig | None]:
-    """The proposer's engine, and the verifier's where the mode needs it."""
+    """The proposer's engine, and the verifier's where the mode needs it, as one process runs them."""
     from prove_core.decoding.cycle import TWO_MODEL_MODES  # noqa: PLC0415
     from prove_core.errors import RequestError  # noqa: PLC0415
 
     if params.mode not in TWO_MODEL_MODES:
-        return settings.proposer.engine, None
+        return _alone(settings.proposer), None
     if settings.verifier is None:
         raise RequestError(f"mode {params.mode.value} needs a verifier and the configuration has none", "mode")
-    return settings.proposer.engine, settings.verifier.engine
+    return _alone(settings.proposer), _alone(settings.verifier)
+
+
+def _alone(role: ModelSettings) -> EngineConfig:
+    """For one completion in one process: without ranks, and with a KV pool of ordinary size for one of size `auto`."""
+    if role.tensor_parallel > 1:
+        STDERR.print(f"in this process alone: tensor_parallel {role.tensor_parallel} is left out", style="dim")
+    cache = role.engine.cache
+    tokens = CacheConfig().tokens if cache.tokens == "auto" else cache.tokens
+    return role.engine.model_copy(update={"cache": cache.model_copy(update={"tokens": tokens})})
