@@ -10,6 +10,7 @@ from prove_core.kv.storage import KVStorage
 
 _TOLERANCE = 0.05  # both ways round to 16 bits, scores included; what is wrong is wrong by more
 _LONGEST = 5000  # keys: several pieces of a split sum
+_OTHERS = 64  # rows beside those that are looked at
 
 Rows = tuple[int, int]  # the first and how many, as places in a window
 
@@ -43,7 +44,8 @@ def check_rows_alone(backend: AttentionBackend, storage: KVStorage, specs: Seque
     rows = min(4, longest)
     start = longest - rows
     together = _batch(storage, [(start, rows)])
-    other = [(0, max(1, longest // 2))] if storage.pages > 1 else []
+    half = max(1, longest // 2)
+    other = [(max(0, half - _OTHERS), min(half, _OTHERS))] if storage.pages > 1 else []
     mixed = _batch(storage, [(start, rows), *other])
     for spec in specs:
         for keys in storage.layers[spec.index]:

@@ -62,6 +62,7 @@ def runner_of(
     package: Any = flashinfer_reference,
     make_recorder: Callable[[], Recorder] = TapeRecorder,
     device: str = "cpu",
+    deterministic: bool = False,
 ) -> ModelRunner:
     rows = RowMask()
     model = model_of(rows).to(device)
@@ -74,12 +75,13 @@ def runner_of(
         model,
         specs,
         storage,
-        FlashInferAttention(storage, specs, package),
+        FlashInferAttention(storage, specs, package, deterministic=deterministic),
         banned=[95],
         placeholder_id=95,
         placeholder_table=torch.randn(3, 128, generator=torch.Generator().manual_seed(3)) * 0.3,
         rows=rows,
         sequential=head.to(device),
+        deterministic=deterministic,
     )
     if record:
         runner.record(record, make_recorder())
