@@ -88,3 +88,12 @@ def test_a_taken_port_is_refused_before_ray_starts() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(LaunchError, match=rf"cannot listen on 127.0.0.1:{port}: .*choose another"):
             launch(parse_settings({"port": port}, "test"))
+
+
+def test_how_long_replicas_drain_and_passes_may_take_is_what_the_settings_say() -> None:
+    deployments = _deployments(
+        build({"router": {"drain_s": 60}, "verifier": {"drain_s": 5}, "healing": {"pass_limit_s": 90}})
+    )
+    drains = {name: one._deployment_config.graceful_shutdown_timeout_s for name, one in deployments.items()}
+    assert drains == {"Router": 60, "Proposer": 20, "Verifier": 5}
+    assert [deployments[name].init_args[-1] for name in ("Proposer", "Verifier")] == [90, 90]

@@ -148,3 +148,23 @@ def test_a_timeout_is_a_positive_number(timeout: object) -> None:
             assert (reply.status_code, reply.json()["error"]["param"]) == (400, "timeout")
 
     run_in_loop(run())
+
+
+def test_a_stream_whose_replica_never_comes_back_ends_as_an_error_in_time() -> None:
+    async def run() -> None:
+        async with toy_server(tokens=65536, runner=Unhurried, healing={"patience_s": 0.5}) as server:
+            stream = asyncio.create_task(server.ask(stream=True, decoding={"mode": "lossless"}, **LONG))
+            while not server.proposer.server.owners:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            await server.proposer.server.stop()
+            reply = await stream
+            assert reply.status_code == 200
+            assert '"error":{"message":"no replica could be had within 0.5 s' in reply.text
+            assert '"finish_reason":"' not in reply.text
+            assert reply.text.endswith("data: [DONE]\n\n")
+            reply = await server.ask(max_tokens=5, decoding={"mode": "lossless"})
+            assert (reply.status_code, reply.json()["error"]["code"]) == (503, "unavailable")
+            assert reply.headers["retry-after"]
+
+    run_in_loop(run())
