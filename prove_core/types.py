@@ -216,7 +216,7 @@ class DecodingParams:
     tau: float = 0.9
     block_size: int = 8
     draft_length: int = 4
-    fused_rows: int = 24
+    fused_rows: int = 16
     overlap_rows: int = 0
     gate_weights: GateWeights | None = None
     trace: bool = False  # steps carry the candidates that were rejected

@@ -157,7 +157,7 @@ class Decoding(Frozen):
     tau: float = Field(default=0.9, ge=0, le=1)
     block_size: int = Field(default=8, ge=1, le=64)
     draft_length: int = Field(default=4, ge=1, le=32)
-    fused_rows: int = Field(default=24, ge=1, le=128, description="Mode fused: rows of a pass, placeholders included.")
+    fused_rows: int = Field(default=16, ge=1, le=128, description="Mode fused: rows of a pass, placeholders included.")
     overlap_rows: int = Field(
         default=0, ge=0, le=96, description="Mode prove: rows the proposer runs while the verifier reads; 0: it waits."
     )
