@@ -60,7 +60,7 @@ class FlashInferAttention:
         device = storage.device
         self._workspace = workspace if workspace is not None else _zeros(_WORKSPACE, torch.uint8, device)
         self._append = _Append(storage, flashinfer)
-        self._prefill = {Variant.of(spec): self._wrapper(shape) for spec in specs}
+        self._prefill = {variant: self._wrapper(shape) for variant in dict.fromkeys(map(Variant.of, specs))}
         self._decode = {} if deterministic or shape is not None else self._decode_wrappers()
         self._active: dict[Variant, Any] = {}
         self._rows = 0

@@ -134,6 +134,11 @@ def test_layers_alike_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         wrapper, "plan", lambda self, *args, **options: (plans.append(id(self)), original(self, *args, **options))
     )
+    made: list[int] = []
+    make = wrapper.__init__
+    monkeypatch.setattr(
+        wrapper, "__init__", lambda self, *args, **options: (made.append(id(self)), make(self, *args, **options))[1]
+    )
     specs = [LayerSpec(i, 5, 1, 64, 64, 0.1, window=None if i % 3 else 4) for i in range(6)]
     storage = KVStorage([s.shape for s in specs], pages=8, page_size=4, dtype=torch.float16, device="cpu")
     backend = FlashInferAttention(storage, specs, flashinfer_reference)
@@ -143,6 +148,7 @@ def test_layers_alike_share_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
         q, k = (torch.ones(6, heads, 64, dtype=torch.float16) for heads in (5, 1))
         backend.attend(spec, q, k, k)
     assert len(plans) == len(set(plans)) == 2
+    assert len(made) == 2, "wrappers hold megabytes each"
 
 
 def test_says_what_it_cannot_serve() -> None:
