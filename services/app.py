@@ -19,7 +19,7 @@ from services.settings import Deployment, ModelSettings, Settings, load_settings
 APP_NAME = "prove"
 MORE_THAN_EVER_USED = 64  # the Router queues and answers 429 itself; Serve's own limit would queue in silence
 HEALTH_PERIOD_S = 1.0  # Serve learns of a death by the next check
-HEALTH_TIMEOUT_S = 10.0  # of three checks in a row: a replica that is suspended or cut off
+HEALTH_TIMEOUT_S = 20.0  # of three checks in a row: a replica that is suspended or cut off
 
 
 def build(args: dict[str, Any]) -> Application:

@@ -17,7 +17,7 @@ class Healing(Frozen):
         default=5.0, gt=0, description="A replica of which nothing was heard for so long is left; it may still run."
     )
     pass_limit_s: float = Field(
-        default=30.0,
+        default=60.0,
         gt=0,
         description="A replica whose forward pass takes longer is replaced. Prompts are read in many passes.",
     )

@@ -85,6 +85,8 @@ def _abandon() -> None:
 
 def _start_ray(settings: Settings, port: int) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's workers are nice by default: any other program would then slow down every pass, and every restart.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     import ray  # noqa: PLC0415 - after the environment is set
     from ray import serve  # noqa: PLC0415
     from ray.serve.config import HTTPOptions  # noqa: PLC0415
