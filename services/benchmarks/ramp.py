@@ -8,8 +8,10 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+import httpx
 from ray import serve
 
+from prove_core.errors import ProveError
 from services.app import APP_NAME
 from services.benchmarks.ramp_load import Outcomes, RampLoad
 from services.benchmarks.ramp_plan import Ramp
@@ -19,7 +21,7 @@ from services.launch import launch
 from services.settings import Settings
 
 LOOK_S = 1.0
-FEWEST_FOR_LONG_S = 3.0
+CALM_S = 3.0
 
 Say = Callable[[str], None]
 
@@ -54,16 +56,25 @@ async def _watched(
 ) -> list[Seen]:
     """Until the load is over and the verifiers are as few as at first, or the silence has lasted too long."""
     watch, seen = Watch(url), list[Seen]()
-    while True:
+    second = 0.0
+    while not (clients.done() and (_calm(seen) or second > plan.seconds + plan.silence_s)):
+        await asyncio.sleep(max(0.0, LOOK_S - (time.monotonic() - began - second)) if second else 0.0)
         second = time.monotonic() - began
-        seen.append(await watch.look(second, load.open))
+        try:
+            seen.append(await watch.look(second, load.open))
+        except httpx.HTTPError as error:  # the machine may be busier than the load alone makes it
+            say(f"{second:6.1f} s  no answer to the watch: {error!r}")
+            continue
         if len(seen) < 2 or seen[-1].verifiers != seen[-2].verifiers:
             say(f"{second:6.1f} s  {load.open:3d} streams  {seen[-1].verifiers} verifiers")
-        if clients.done():
-            lately = [one.verifiers for one in seen if one.second >= second - FEWEST_FOR_LONG_S]
-            if set(lately) == {seen[0].verifiers} or second > plan.seconds + plan.silence_s:
-                return seen
-        await asyncio.sleep(max(0.0, LOOK_S - (time.monotonic() - began - second)))
+    return seen
+
+
+def _calm(seen: Sequence[Seen]) -> bool:
+    """Whether the verifiers have been as few as at first for a while."""
+    if not seen or seen[-1].streams:
+        return False
+    return {one.verifiers for one in seen if one.second >= seen[-1].second - CALM_S} == {seen[0].verifiers}
 
 
 async def _tasks() -> int:
@@ -73,6 +84,8 @@ async def _tasks() -> int:
 
 
 def _figures(seen: Sequence[Seen], outcomes: Outcomes, plan: Ramp) -> dict[str, float]:
+    if not seen:
+        raise ProveError("the application has not answered once")
     counts = [one.verifiers for one in seen]
     begin, end = plan.plateau
     held = [one for one in seen if begin <= one.second <= end]

@@ -12,26 +12,31 @@ from prometheus_client.samples import Sample
 
 from prove_core.types import Role
 
-SCRAPE_TIMEOUT_S = 5.0
+SCRAPE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """The samples of one replica, and its labels."""
+    """The samples of one replica, and its labels. None: it runs, and has not answered in time."""
 
     name: str
     role: str
-    samples: list[Sample]
+    samples: list[Sample] | None
+
+    @property
+    def answered(self) -> bool:
+        """Whether there are samples."""
+        return self.samples is not None
 
     def value(self, metric: str, **labels: str) -> float:
         """The sum of the metric's samples that have these labels."""
         wanted = labels.items()
-        return sum(s.value for s in self.samples if s.name == f"prove:{metric}" and wanted <= s.labels.items())
+        return sum(s.value for s in self.samples or () if s.name == f"prove:{metric}" and wanted <= s.labels.items())
 
     def buckets(self, metric: str) -> dict[float, float]:
         """The cumulative counts of a histogram by upper bound."""
         name = f"prove:{metric}_bucket"
-        return {float(sample.labels["le"]): sample.value for sample in self.samples if sample.name == name}
+        return {float(sample.labels["le"]): sample.value for sample in self.samples or () if sample.name == name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +65,9 @@ class Watch:
         self._tokens = 0.0
 
     async def look(self, second: float, streams: int) -> Seen:
-        """Scrape all replicas now."""
-        replicas = await scrape(self._url)
+        """Scrape all replicas now. Raises `httpx.HTTPError` when the application does not answer in time."""
+        running = await scrape(self._url)
+        replicas = [replica for replica in running if replica.answered]
         elapsed = max(second - self._second, 1e-3)
         verifiers = [replica for replica in replicas if replica.role == Role.VERIFIER.value]
         routers = [replica for replica in replicas if replica.role == "router"]
@@ -73,34 +79,34 @@ class Watch:
         seen = Seen(
             second=round(second, 2),
             streams=streams,
-            verifiers=len(verifiers),
+            verifiers=sum(replica.role == Role.VERIFIER.value for replica in running),
             busy=min(1.0, sum(shares) / max(len(shares), 1)),
             wait_p90_s=_quantile(_grown(self._buckets, buckets), 0.9),
-            tokens_per_second=(tokens - self._tokens) / elapsed,
+            tokens_per_second=max(0.0, tokens - self._tokens) / elapsed,
             waiting=sum(replica.value("requests_waiting") for replica in routers),
             sessions=sum(replica.value("sessions_open") for replica in engines),
             held_pages=sum(replica.value("kv_pages", state="held") for replica in engines),
         )
-        self._second, self._busy, self._buckets, self._tokens = second, busy, buckets, tokens
+        self._second, self._busy, self._buckets = second, busy, buckets
+        self._tokens = max(tokens, self._tokens)
         return seen
 
 
 async def scrape(url: str) -> list[Replica]:
-    """All replicas that answer."""
+    """All running replicas."""
     async with httpx.AsyncClient(timeout=SCRAPE_TIMEOUT_S) as client:
-        targets = (await client.get(f"{url}/metrics/targets")).json()
-        found = await asyncio.gather(*(_scrape_one(client, target) for target in targets))
-    return [replica for replica in found if replica is not None]
+        targets = (await client.get(f"{url}/metrics/targets")).raise_for_status().json()
+        return await asyncio.gather(*(_scrape_one(client, target) for target in targets))
 
 
-async def _scrape_one(client: httpx.AsyncClient, target: Mapping[str, object]) -> Replica | None:
+async def _scrape_one(client: httpx.AsyncClient, target: Mapping[str, object]) -> Replica:
     labels, addresses = target["labels"], target["targets"]
     assert isinstance(labels, dict)
     assert isinstance(addresses, list)
     try:
         text = (await client.get(f"http://{addresses[0]}/metrics")).text
-    except httpx.HTTPError:  # it has just gone
-        return None
+    except httpx.HTTPError:  # it is busy, or has just gone
+        return Replica(labels["replica"], labels["role"], None)
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return Replica(labels["replica"], labels["role"], samples)
 
