@@ -11,8 +11,7 @@ from prove_core.decoding.fusion import no_drafts, plan_branches
 from prove_core.model.apply import GatedLinear
 from prove_core.model.packed import PackedLinear
 from prove_core.model.rows import RowMask
-from prove_core.model.runner import ModelRunner
-from prove_core.model.window import PlaceholderGroup, Window
+from prove_core.model.window import PlaceholderGroup, Runner, Window
 from prove_core.types import TokenIds
 from services.benchmarks.floors import PassSize
 
@@ -63,7 +62,7 @@ def _fused(rows: int) -> Shape:
     return Shape(1 + drafts, tuple(PlaceholderGroup(branch.accepted, branch.placeholders) for branch in branches))
 
 
-def fill(runner: ModelRunner, ids: TokenIds, context: int, pages: Sequence[int]) -> None:
+def fill(runner: Runner, ids: TokenIds, context: int, pages: Sequence[int]) -> None:
     """Prefill the first `context` of `ids`."""
     for start in range(0, context, _CHUNK):
         runner.run([Window(ids[start : min(start + _CHUNK, context)], start, pages)])

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from services.cli import bench_faults, bench_ramp, bench_speed
+from services.cli import bench_faults, bench_ramp, bench_ranks, bench_speed
 from services.cli.errors import STDERR, one_line_errors
 from services.cli.options import LAYERS_HELP, Dtype, parse_layers
 
@@ -16,6 +16,7 @@ app = typer.Typer(help="Measure; every benchmark writes JSON with --json.", no_a
 app.command("engine")(bench_speed.engine)
 app.command("modes")(bench_speed.modes)
 app.command("ramp")(bench_ramp.ramp)
+app.command("ranks")(bench_ranks.ranks)
 app.command("chaos")(bench_faults.chaos)
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write the report here.")]
