@@ -41,11 +41,22 @@ def test_a_burst_waits_for_kv_instead_of_preempting(mode: str) -> None:
     run_in_loop(run())
 
 
+async def _eight_while_occupied(server: ToyServer, waiting: int) -> list[httpx.Response]:
+    """Replies to eight requests of which so many find a place in the queue before there is room."""
+    async with server.service.reception.admitted(OCCUPANT):
+        asks = [asyncio.create_task(server.ask(**SHORT)) for _ in range(8)]
+        async with asyncio.timeout(10):
+            while sum(ask.done() for ask in asks) < 8 - waiting:
+                await asyncio.sleep(0.005)
+        assert server.service.reception.waiting == waiting
+    return await asyncio.gather(*asks)
+
+
 def test_beyond_the_queue_requests_are_429_with_retry_after() -> None:
     async def run() -> None:
-        async with toy_server(router={"max_ongoing_requests": 2}, admission={"max_queued_requests": 3}) as server:
-            replies = await asyncio.gather(*(server.ask(**SHORT) for _ in range(9)))
-            assert _statuses(replies) == [200] * 5 + [429] * 4
+        async with toy_server(router={"max_ongoing_requests": 1}, admission={"max_queued_requests": 3}) as server:
+            replies = await _eight_while_occupied(server, waiting=3)
+            assert _statuses(replies) == [200] * 3 + [429] * 5
             for reply in replies:
                 if reply.status_code == 429:
                     assert _error(reply, 429)["type"] == "rate_limit_error"
@@ -58,8 +69,8 @@ def test_beyond_the_queue_requests_are_429_with_retry_after() -> None:
 def test_the_queue_is_bounded_by_tokens_too() -> None:
     async def run() -> None:
         async with toy_server(router={"max_ongoing_requests": 1}, admission={"max_queued_tokens": 600}) as server:
-            replies = await asyncio.gather(*(server.ask(**SHORT) for _ in range(9)))
-            assert _statuses(replies) == [200] * 3 + [429] * 6
+            replies = await _eight_while_occupied(server, waiting=2)
+            assert _statuses(replies) == [200] * 2 + [429] * 6
 
     run_in_loop(run())
 
