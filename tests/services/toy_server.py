@@ -43,8 +43,12 @@ class ToyServer:
         return await self.client.post("/v1/chat/completions", json=body(text, **fields))
 
     async def idle(self) -> bool:
-        """Whether all pages of both roles come back within two seconds."""
-        return await self.proposer.idle() and await self.verifier.idle() and self.service.running == 0
+        """Whether no request runs and all pages of both roles come back within two seconds."""
+        for _ in range(200):  # requests may still be on their way in
+            if await self.proposer.idle() and await self.verifier.idle() and self.service.running == 0:
+                return True
+            await asyncio.sleep(0.01)
+        return False
 
 
 def body(text: str = "the quick brown fox", **fields: Any) -> dict[str, Any]:
