@@ -187,9 +187,10 @@ def test_the_deadline_ends_a_request_as_an_error() -> None:
 
 
 async def _leave(server: ToyServer, **fields: Any) -> None:
-    """Send a request and close the socket soon after."""
+    """Send a request and close the socket once decoding has begun."""
     writer = await _post(server, **fields)
-    await asyncio.sleep(0.1)
+    while not server.proposer.engine.stats().passes:
+        await asyncio.sleep(0.01)
     writer.close()
 
 
