@@ -27,7 +27,7 @@ from services.telemetry.settings import LoggingSettings
 if TYPE_CHECKING:  # torch must not be imported before `wait_briefly`, nor on an event loop: it takes seconds
     from prove_core.model.ranks import Ranks, Store
 
-SILENCE_S = 15.0  # a rank that has not answered for so long hangs
+SILENCE_S = 30.0  # a rank that has not answered for so long hangs
 
 T = TypeVar("T")
 
