@@ -43,8 +43,8 @@ EVENTS = (
     Event(Role.VERIFIER, signal.SIGSTOP, 0.75, seconds=20.0),
 )
 MODES = (Mode.PROVE, Mode.LOSSLESS, Mode.PROVE, Mode.SPECULATIVE, Mode.PROVE, Mode.FUSED, Mode.PROVE, Mode.MARS)
-FULL = Plan(streams=100, max_tokens=96, modes=MODES, events=EVENTS)
-QUICK = replace(FULL, streams=16)
+FULL = Plan(streams=100, max_tokens=48, modes=MODES, events=EVENTS)
+QUICK = replace(FULL, streams=16, max_tokens=192)  # fewer are sooner done
 
 
 def chaos_settings(
