@@ -10,6 +10,10 @@ class HealingMetrics:
 
     def __init__(self, metrics: RouterMetrics) -> None:
         self._metrics = metrics
+        for role in Role:  # rates miss the first increment of a series that was not there before
+            metrics.recovery_seconds.labels(role.value)
+            for loss in Loss:
+                metrics.recoveries.labels(role.value, loss.value)
 
     def recovered(self, role: Role, loss: Loss, seconds: float) -> None:
         """A session has a place again, `seconds` after it lost one."""
