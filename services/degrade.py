@@ -66,7 +66,7 @@ class DegradingRun:
 
     async def events(self) -> AsyncGenerator[Event]:
         """As `services.driver.complete`, with news of where it is degraded. Raises `ReplicaUnavailable`."""
-        while True:
+        while self._rest().limits.max_tokens:
             segment = self._without_verifier() if self._outlook.missing else self._with_verifier()
             async with contextlib.aclosing(segment) as events:
                 async for event in events:
@@ -75,6 +75,7 @@ class DegradingRun:
                     yield event
                     if isinstance(event, Finished):
                         return
+        yield Finished(FinishReason.LENGTH)  # a segment was left with its last token, before the news of the end
 
     async def _with_verifier(self) -> AsyncGenerator[Event]:
         try:
@@ -84,13 +85,11 @@ class DegradingRun:
         except VerifierUnavailable:
             self._outlook.set(missing=True)
             self._proposer.reset()
+            self._verifier.reset()  # one that lost the session again and again may hold it: the next segment's is new
 
     async def _without_verifier(self) -> AsyncGenerator[Event]:
         yield Degraded()
         rest = self._rest()
-        if rest.limits.max_tokens < 1:
-            yield Finished(FinishReason.LENGTH)
-            return
         rest = replace(rest, params=replace(rest.params, mode=self._mode))
         back = asyncio.create_task(self._reach_verifier())
         try:

@@ -134,18 +134,19 @@ class TwoModelRun:
 
     async def _answer(self, pending: Pending, future: asyncio.Future[CallResult] | None) -> CallResult:
         session = self._sessions[pending.role]
-        last: SessionLost | None = None
+        losses = 0
         try:
             if not pending.request.commit.keep and future is None:
                 await session.open()
                 future = self._start(pending)
-            for _ in range(MAX_LOSSES_IN_A_ROW):
+            while True:
                 try:
                     return await session.finish(future)
                 except SessionLost as error:
-                    last = error
+                    losses += 1
+                    if losses == MAX_LOSSES_IN_A_ROW:
+                        raise _given_up(pending.role, error) from error
                     future = self._start(self._driver.reopen())
-            raise _given_up(pending.role, last)
         except ReplicaUnavailable as error:
             if pending.role is Role.VERIFIER:
                 raise VerifierUnavailable(str(error)) from error

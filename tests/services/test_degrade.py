@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
+from prove_core.model.window import PassOutput, Window
 from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role
 from services.channel.client import ChannelPool
 from services.channel.errors import ChannelClosed, VerifierUnavailable
 from services.degrade import MAX_RETURNS, Degraded, Fallback, Outlook
-from services.driver import complete
+from services.driver import MAX_LOSSES_IN_A_ROW, complete
 from services.placement.load import NO_WISH, Wish
 from services.sessions import ReplicaSession
-from tests.core.toy import continuation
+from tests.core.toy import ToyRunner, continuation
 from tests.services.toy_engine import Replica, ToyLease, ToyLessor, replicas, run_in_loop
 from tests.services.toy_server import body, toy_server
 
@@ -150,6 +152,60 @@ def test_a_completion_that_loses_every_verifier_stops_asking_for_one() -> None:
             assert await verifier.idle()
 
     run_in_loop(run())
+
+
+@pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE])
+def test_a_verifier_that_is_back_with_the_last_token_changes_nothing(mode: Mode) -> None:
+    """Nothing is left to decode then: no call may ask for a block of no tokens."""
+
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            lessors = {Role.PROPOSER: MaybeLessor([proposer]), Role.VERIFIER: MaybeLessor([verifier], there=False)}
+            outlook = Outlook()
+            outlook.set(missing=True)
+
+            async def disturb(count: int, marks: list[int]) -> None:
+                lessors[Role.VERIFIER].there = count == COUNT
+                while count == COUNT and outlook.missing:
+                    await asyncio.sleep(0.01)
+
+            tokens, _, end = await _run(mode, lessors, Fallback(Mode.LOSSLESS, outlook), disturb)
+            assert tokens == continuation(PROMPT, COUNT)
+            assert end.reason is FinishReason.LENGTH
+            assert len(lessors[Role.PROPOSER].leases) == 1
+            assert await proposer.idle()
+            assert await verifier.idle()
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("failures", range(4, 8))
+def test_a_verifier_whose_passes_fail_for_a_while_is_done_without_for_that_long(
+    failures: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs and grants leases all the time, so the session that was given up is open there."""
+    left = iter(range(failures))
+
+    class Failing(ToyRunner):
+        def run(self, windows: Sequence[Window]) -> PassOutput:
+            if next(left, None) is not None:
+                raise ValueError("a pass that fails")
+            return super().run(windows)
+
+    async def run() -> None:
+        async with replicas(1) as (proposer,), replicas(1, runner=Failing) as (verifier,):
+            lessors = {Role.PROPOSER: MaybeLessor([proposer]), Role.VERIFIER: MaybeLessor([verifier])}
+            outlook = Outlook()
+            tokens, marks, _ = await _run(Mode.PROVE, lessors, Fallback(Mode.LOSSLESS, outlook))
+            assert tokens == continuation(PROMPT, COUNT)
+            assert bool(marks) == (failures >= MAX_LOSSES_IN_A_ROW)
+            assert not outlook.missing
+            assert await proposer.idle()
+            assert await verifier.idle()
+
+    run_in_loop(run())
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def _without_verifier(server: Any) -> None:
