@@ -10,7 +10,7 @@ from services.placement.booking import Booking, PlacingLessor
 from services.placement.load import Load, Wish
 from services.placement.prefix import PrefixMemory, page_keys
 from services.placement.rank import Standing, ranked, worth_moving
-from services.placement.room import fits
+from services.placement.room import Room, fits
 from services.placement.speed import Speeds
 
 logger = logging.getLogger(__name__)
@@ -127,8 +127,9 @@ class Fleet:
     def _pending(self) -> list[int]:
         return [booking.tokens for booking in self._bookings if booking.replica not in self._loads]
 
-    def _rooms(self) -> list[int]:
-        return [self._standing(name).room for name in self._loads]
+    def _rooms(self) -> list[Room]:
+        standings = [self._standing(name) for name in self._loads]
+        return [(standing.room, self._most_sessions - standing.sessions) for standing in standings]
 
     def _standing(self, replica: str, keys: Sequence[int] = ()) -> Standing:
         load = self._loads[replica]

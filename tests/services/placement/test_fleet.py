@@ -79,6 +79,23 @@ def test_full_replicas_take_no_more_sessions() -> None:
     run_in_loop(run())
 
 
+def test_sessions_without_a_place_yet_count_as_sessions_too() -> None:
+    """A queue that is let in at once books for all of it before the first lease is asked for."""
+
+    async def run() -> None:
+        async with replicas(2) as both:
+            fleet = _fleet(ToyLessor(both), most_sessions=2)
+            await fleet.refresh()
+            assert fleet.book(1, PROMPT, 5, force=False) is None
+            booked = [_book(fleet, 1) for _ in range(4)]
+            assert fleet.book(1, PROMPT, 1, force=False) is None
+            booked[0].close()
+            assert fleet.book(1, PROMPT, 2, force=False) is None
+            _book(fleet, 1)
+
+    run_in_loop(run())
+
+
 def test_a_chat_goes_back_to_where_its_prompt_is_cached() -> None:
     async def run() -> None:
         async with replicas(2) as both:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.placement.rank import SESSION_ROWS, Standing, cost, ranked, worth_moving
-from services.placement.room import fits
+from services.placement.room import Room, fits
 
 STANDINGS = st.builds(
     Standing,
@@ -91,15 +91,16 @@ def test_nothing_moves_to_where_it_has_no_room() -> None:
 
 
 @given(
-    st.lists(st.integers(0, 50), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 4)), min_size=1, max_size=4),
     st.lists(st.integers(1, 20), max_size=3),
     st.integers(1, 30),
     st.integers(1, 4),
 )
-def test_what_fits_has_a_place_for_each(rooms: list[int], pending: list[int], asked: int, count: int) -> None:
+def test_what_fits_has_a_place_for_each(rooms: list[Room], pending: list[int], asked: int, count: int) -> None:
+    places = sum(min(tokens // asked, sessions) for tokens, sessions in rooms)
     if fits(rooms, pending, asked, count):
-        assert sum(room // asked for room in rooms) >= count
+        assert places >= count
+        assert sum(sessions for _, sessions in rooms) >= count + len(pending)
         assert fits(rooms, pending, asked, count - 1)
-        assert fits(rooms, pending[1:], asked, count)
-    if not pending and count <= sum(room // asked for room in rooms):
-        assert fits(rooms, pending, asked, count)
+        assert fits(rooms, [], asked, count)
+    assert fits(rooms, [], asked, count) == (count <= places)
