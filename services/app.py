@@ -9,12 +9,12 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.schema import LoggingConfig
 
 from prove_core.types import Role
-from services.observability import Observed
+from services.config.observability import Observed
+from services.config.settings import Deployment, ModelSettings, Settings, load_settings, parse_settings
 from services.placement.request_router import WishedOrder
-from services.replica import EngineReplica
+from services.replicas.replica import EngineReplica
 from services.router import Router
 from services.scaling.deploy import autoscaling_config
-from services.settings import Deployment, ModelSettings, Settings, load_settings, parse_settings
 
 APP_NAME = "prove"
 MORE_THAN_EVER_USED = 64  # the Router queues and answers 429 itself; Serve's own limit would queue in silence

@@ -20,14 +20,14 @@ from services.api.limits import check_limits, check_prompt
 from services.api.replies import Head, ServedDecoding
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events, Summary
+from services.config.settings import Settings
 from services.metrics.healing import HealingMetrics
 from services.metrics.requests import RequestMeter, RequestMetrics
 from services.metrics.router import RouterMetrics
 from services.placement.booking import PlacingLessor
 from services.placement.fleet import Fleet, Report
 from services.run import Plan, RequestRun
-from services.session_factory import SessionFactory
-from services.settings import Settings
+from services.sessions.factory import SessionFactory
 from services.telemetry.access import refusals_told, told
 from services.telemetry.origin import Origin
 from services.telemetry.traces import traced

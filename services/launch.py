@@ -13,9 +13,9 @@ from typing import Self
 
 from prove_core.model.progress import SILENT, Progress
 from services.address import LaunchError, free_port, reachable
-from services.preflight import check_pools, configured_pools, read_checkpoints
+from services.config.preflight import check_pools, configured_pools, read_checkpoints
+from services.config.settings import Settings
 from services.security.keys import Keys
-from services.settings import Settings
 
 __all__ = ["LaunchError", "Running", "launch"]
 

@@ -12,8 +12,8 @@ from ray.serve.handle import DeploymentHandle
 from prove_core.types import Role
 from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
-from services.lease import ServeLessor
-from services.members import Members
+from services.config.preflight import check_pools, read_checkpoints
+from services.config.settings import Settings
 from services.metrics.exporter import published, replica_registry
 from services.metrics.latest import Latest
 from services.metrics.metric import Part
@@ -21,10 +21,10 @@ from services.metrics.placement import PlacementMetrics
 from services.metrics.replicas import ReplicaMetrics
 from services.metrics.router import RouterMetrics
 from services.metrics.targets import Target, targets
-from services.preflight import check_pools, read_checkpoints
+from services.replicas.members import Members
+from services.replicas.switching import switch_often
 from services.security.keys import Keys
-from services.settings import Settings
-from services.switching import switch_often
+from services.sessions.lease import ServeLessor
 from services.telemetry.logs import configure
 from services.telemetry.traces import tracer
 

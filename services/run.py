@@ -27,11 +27,11 @@ from services.api.logprobs import content_scores
 from services.api.replies import Head, Metrics, SpeculativeDecoding, Usage
 from services.api.streaming import Delta, Ended, Event, Events, Summary
 from services.api.trace import CommitTrace
-from services.degrade import Degraded
-from services.driver import complete
 from services.metrics.requests import RequestMeter
 from services.placement.booking import Booking
-from services.session_factory import SessionFactory
+from services.sessions.degrade import Degraded
+from services.sessions.driver import complete
+from services.sessions.factory import SessionFactory
 from services.telemetry.origin import Origin
 
 

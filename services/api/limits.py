@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from prove_core.errors import RequestError
 from services.api.schema import ChatCompletionRequest
-from services.limits import RequestLimits
+from services.config.limits import RequestLimits
 
 
 def check_limits(request: ChatCompletionRequest, limits: RequestLimits) -> None:

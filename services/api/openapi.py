@@ -11,7 +11,7 @@ from services.api.chunks import ChatCompletionChunk
 from services.api.refusals import MESSAGE_FIELDS, REQUEST_FIELDS, STREAM_OPTION_FIELDS, Neutral
 from services.api.replies import ChatCompletion, ModelCard, ModelList
 from services.api.schema import ChatCompletionRequest, StreamOptions
-from services.limits import RequestLimits
+from services.config.limits import RequestLimits
 
 Json = dict[str, Any]
 

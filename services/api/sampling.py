@@ -11,7 +11,7 @@ from prove_core.types import SamplingParams
 from services.api.chat import Strict
 from services.api.errors import from_validation
 from services.api.refusals import invalid
-from services.limits import MOST_BIASES
+from services.config.limits import MOST_BIASES
 
 GREEDY_BELOW = 1e-5  # vLLM's: so near 0 a draw is the argmax, and numbers may overflow
 _DIGITS = 10  # of a token id, at most

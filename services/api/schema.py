@@ -18,7 +18,7 @@ from services.api.chat import ChatMessage, Strict
 from services.api.errors import from_validation
 from services.api.refusals import REQUEST_FIELDS, STREAM_OPTION_FIELDS, invalid, refuse
 from services.api.sampling import Probability, SamplingOptions
-from services.limits import MOST_CHOICES, MOST_STOPS
+from services.config.limits import MOST_CHOICES, MOST_STOPS
 
 TokenId = Annotated[int, Field(ge=0)]
 # A "before" validator turns JSON into Python objects, where strict tuples and enums take no lists and strings.

@@ -18,9 +18,9 @@ from services.benchmarks.chaos_plan import Event, Plan
 from services.benchmarks.chaos_streams import Stream, run_streams
 from services.benchmarks.report import Report
 from services.benchmarks.victims import open_sessions, strike
+from services.config.settings import Settings
 from services.launch import launch
-from services.members import Members
-from services.settings import Settings
+from services.replicas.members import Members
 
 POLL_S = 0.05
 CLOSE_TIMEOUT_S = 10.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from prove_core.types import Mode, Role
-from services.settings import Settings, parse_settings
+from services.config.settings import Settings, parse_settings
 
 TRADES = ("baker", "printer", "gardener", "carpenter", "teacher", "courier", "fisher")
 

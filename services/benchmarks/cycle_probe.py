@@ -16,12 +16,12 @@ from prove_core.engine.engine import EngineStats
 from prove_core.types import DecodingParams, GenerateRequest, Limits, Mode, Role, Step, TokenIds
 from services.app import model_deployment
 from services.channel.client import ChannelPool
-from services.driver import CycleTiming, Observer, complete
-from services.healing import Healing
-from services.lease import ServeLessor
-from services.observability import Observed
-from services.sessions import ReplicaSession
-from services.settings import ModelSettings
+from services.config.observability import Observed
+from services.config.settings import ModelSettings
+from services.sessions.driver import CycleTiming, Observer, complete
+from services.sessions.healing import Healing
+from services.sessions.lease import ServeLessor
+from services.sessions.replica_session import ReplicaSession
 
 APP_NAME = "prove-overhead"
 

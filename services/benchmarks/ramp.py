@@ -17,8 +17,8 @@ from services.benchmarks.ramp_load import Outcomes, RampLoad
 from services.benchmarks.ramp_plan import Ramp
 from services.benchmarks.ramp_watch import Seen, Watch
 from services.benchmarks.report import Report
+from services.config.settings import Settings
 from services.launch import launch
-from services.settings import Settings
 
 LOOK_S = 1.0
 CALM_S = 3.0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from services.settings import Settings, parse_settings
+from services.config.settings import Settings, parse_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 from prove_core.types import Role
-from services.members import Members
+from services.replicas.members import Members
 
 POLL_S = 0.1
 SCRAPE_TIMEOUT_S = 2.0

@@ -13,7 +13,7 @@ from prove_core.decoding.acceptance import check_gate
 from prove_core.decoding.sampling import check_samples
 from prove_core.types import DecodingParams, Gate, Mode
 from services.cli.errors import STDERR, one_line_errors
-from services.settings import ModelSettings, Settings, load_settings
+from services.config.settings import ModelSettings, Settings, load_settings
 
 if TYPE_CHECKING:
     from services.api.sampling import SamplingOptions

@@ -9,7 +9,7 @@ import typer
 from services.address import free_port
 from services.cli.apart import run_apart
 from services.cli.errors import one_line_errors
-from services.settings import Settings, load_settings
+from services.config.settings import Settings, load_settings
 
 
 @one_line_errors

@@ -10,7 +10,7 @@ import typer
 
 from services.cli.apart import INTERRUPTED
 from services.cli.errors import STDERR, one_line_errors
-from services.settings import Settings
+from services.config.settings import Settings
 
 FORCE_S = 8.0  # longest teardown of a start that was interrupted
 KEY_HEADER = ' -H "Authorization: Bearer $KEY"'

@@ -11,7 +11,7 @@ import yaml
 from prove_core.config import ModelConfig
 from services.cli.errors import STDERR, one_line_errors
 from services.cli.options import LAYERS_HELP, parse_layers
-from services.yaml_config import SettingsError
+from services.config.yaml_config import SettingsError
 
 app = typer.Typer(help="Train a proposer, a verifier or a gate on answers of `prove distill`.", no_args_is_help=True)
 
@@ -63,7 +63,7 @@ def proposer(
     from prove_core.training.config import ProposerTraining  # noqa: PLC0415  torch is slow to import
     from prove_core.training.runs import train_proposer  # noqa: PLC0415
     from services.cli.training import naming, run, serving_yaml, trained_model  # noqa: PLC0415
-    from services.training_settings import as_yaml, training_settings  # noqa: PLC0415
+    from services.config.training_settings import as_yaml, training_settings  # noqa: PLC0415
 
     common = _common(checkpoint, steps, lr, batch, accumulate, seed, dtype, device)
     block = {
@@ -186,7 +186,7 @@ def _ar(
     from prove_core.training.config import VerifierTraining  # noqa: PLC0415  torch is slow to import
     from prove_core.training.runs import train_verifier  # noqa: PLC0415
     from services.cli.training import run, trained_model  # noqa: PLC0415
-    from services.training_settings import as_yaml, training_settings  # noqa: PLC0415
+    from services.config.training_settings import as_yaml, training_settings  # noqa: PLC0415
 
     settings = training_settings(VerifierTraining, config, options)
     if print_config:

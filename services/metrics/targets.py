@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from services.members import Replica
 from services.metrics.metric import Part
 from services.metrics.registry import Identity
+from services.replicas.members import Replica
 
 Target = dict[str, Any]
 """`{"targets": [host:port], "labels": {role, replica, model}}`, as http_sd wants it."""

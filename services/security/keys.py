@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Self
 
+from services.config.yaml_config import SettingsError
 from services.security.settings import SecuritySettings
-from services.yaml_config import SettingsError
 
 logger = logging.getLogger(__name__)
 

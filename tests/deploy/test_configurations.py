@@ -6,7 +6,7 @@ import pytest
 import yaml
 from ray.serve.schema import ServeDeploySchema
 
-from services.settings import load_settings, parse_settings
+from services.config.settings import load_settings, parse_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SERVE = DEPLOY / "serve.yaml"

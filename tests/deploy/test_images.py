@@ -11,7 +11,7 @@ import pytest
 from typer.main import get_command
 
 from services.cli.main import app
-from services.settings import load_settings
+from services.config.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "deploy/docker").glob("Dockerfile*"))

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 from ray.serve.schema import ServeDeploySchema
 
-from services.settings import Settings, parse_settings
+from services.config.settings import Settings, parse_settings
 from tests.deploy.rayservice import RayService
 
 FILE = Path(__file__).parents[2] / "deploy/kuberay/rayservice.yaml"

@@ -11,8 +11,8 @@ from ray.serve.schema import ServeDeploySchema
 
 from prove_core.errors import CheckpointError
 from services.app import build
+from services.config.settings import SettingsError, parse_settings
 from services.launch import LaunchError, launch
-from services.settings import SettingsError, parse_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

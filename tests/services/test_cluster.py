@@ -18,8 +18,8 @@ from ray import serve
 from prove_core.engine.engine import EngineStats
 from prove_core.evaluation.prompts import read_prompts
 from services.app import APP_NAME
+from services.config.settings import parse_settings
 from services.launch import Running, launch
-from services.settings import parse_settings
 
 pytestmark = [pytest.mark.cluster, pytest.mark.model, pytest.mark.timeout(600)]
 

@@ -21,7 +21,7 @@ from services.app import APP_NAME, application
 from services.benchmarks.chaos_plan import chaos_settings
 from services.benchmarks.chaos_streams import Stream
 from services.benchmarks.victims import Victim, victims
-from services.members import Members
+from services.replicas.members import Members
 from tests.services.cli.chat_model import save_chat_model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -13,9 +13,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 from services.app import APP_NAME
+from services.config.settings import parse_settings
 from services.launch import Running, launch
-from services.members import Members
-from services.settings import parse_settings
+from services.replicas.members import Members
 from tests.services.cli.chat_model import save_chat_model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

@@ -17,8 +17,8 @@ from ray.util.placement_group import placement_group_table
 
 from services.address import free_port
 from services.app import APP_NAME, application
-from services.ranks import RankFacts
-from services.settings import Settings, parse_settings
+from services.config.settings import Settings, parse_settings
+from services.replicas.ranks import RankFacts
 from tests.services.cli.chat_model import save_chat_model
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

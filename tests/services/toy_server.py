@@ -14,11 +14,11 @@ from prove_core.model.info import CheckpointInfo
 from prove_core.types import Role
 from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
+from services.config.settings import Settings, parse_settings
 from services.metrics.metric import Part
 from services.metrics.registry import Identity, Registry
 from services.metrics.router import RouterMetrics
 from services.security.keys import Keys
-from services.settings import Settings, parse_settings
 from tests.core.text.vocabularies import byte_level
 from tests.core.toy import ToyRunner
 from tests.services.toy_engine import Replica, ToyLessor, replicas

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.settings import SettingsError, parse_settings
+from services.config.settings import SettingsError, parse_settings
 from tests.services.toy_engine import run_in_loop
 from tests.services.toy_server import toy_server
 

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 
 from services.api.http import create_app
 from services.api.openapi import describe
-from services.limits import RequestLimits
+from services.config.limits import RequestLimits
 from tests.services.toy_engine import run_in_loop
 from tests.services.toy_server import ToyServer, body, toy_server
 

@@ -21,9 +21,9 @@ from prove_core.training.checkpoint import FILE as CHECKPOINT
 from prove_core.training.config import ProposerTraining, VerifierTraining
 from prove_core.training.metrics import FILE as METRICS
 from services.cli.main import app
-from services.settings import load_settings
-from services.training_settings import as_yaml, training_settings
-from services.yaml_config import SettingsError
+from services.config.settings import load_settings
+from services.config.training_settings import as_yaml, training_settings
+from services.config.yaml_config import SettingsError
 from tests.services.cli.chat_model import save_chat_model, write_questions
 
 STEPS = 20

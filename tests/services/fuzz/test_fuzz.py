@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from schemathesis.generation.modes import GenerationMode
 
 from services.api.openapi import describe
-from services.limits import RequestLimits
+from services.config.limits import RequestLimits
 from tests.services.fuzz.hostile import CONTENT_TYPES, METHODS, PATHS, damaged, not_json, odd_fields
 from tests.services.fuzz.server import Threaded, threaded_server
 from tests.services.toy_server import body

@@ -24,9 +24,9 @@ from ray import serve
 from dashboards.generate import queries, sources
 from prove_core.types import Mode
 from services.app import APP_NAME
+from services.config.settings import parse_settings
 from services.launch import Running, launch
 from services.metrics.catalogue import CATALOGUE
-from services.settings import parse_settings
 from tests.services.cli.chat_model import save_chat_model
 
 PROMETHEUS = shutil.which("prometheus")

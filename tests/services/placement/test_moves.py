@@ -5,10 +5,10 @@ import pytest
 from prove_core.types import DecodingParams, Finished, GenerateRequest, Limits, Mode, Role, Step
 from services.channel.client import ChannelPool
 from services.channel.errors import Loss
-from services.driver import complete
 from services.placement.booking import Booking
 from services.placement.fleet import Fleet
-from services.sessions import ReplicaSession
+from services.sessions.driver import complete
+from services.sessions.replica_session import ReplicaSession
 from tests.core.toy import continuation
 from tests.services.toy_engine import ToyLessor, replicas, run_in_loop
 

@@ -11,9 +11,9 @@ from ray import serve
 from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 
-from services.lease import ServeLease, ServeLessor
 from services.placement.load import NO_WISH, Load, Wish
 from services.placement.request_router import WishedOrder
+from services.sessions.lease import ServeLease, ServeLessor
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -30,7 +30,7 @@ class Place:
 
     async def lease(self, session: str, wish: Wish = NO_WISH) -> AsyncGenerator[object, None]:
         from services.channel.client import Endpoint
-        from services.lease import Grant
+        from services.sessions.lease import Grant
 
         self._open += 1
         try:

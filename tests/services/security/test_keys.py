@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from services.config.yaml_config import SettingsError
 from services.security.keys import Keys
 from services.security.settings import SecuritySettings
-from services.yaml_config import SettingsError
 
 ONE, TWO, THREE = "key-one-0123456789", "key-two-0123456789", "key-three-0123456789"
 

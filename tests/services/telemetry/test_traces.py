@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
 from opentelemetry.trace import StatusCode, Tracer
 
-from services.settings import SettingsError, parse_settings
+from services.config.settings import SettingsError, parse_settings
 from services.telemetry import settings as telemetry
 from services.telemetry.settings import TracingSettings
 from services.telemetry.traces import ORDER, tracer

@@ -13,17 +13,17 @@ from prove_core.engine.engine import Engine, EngineStats
 from prove_core.model.place import Place
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer
-from services.health import Health
-from services.lease import Facts, Grant
+from services.config.observability import Observed
+from services.config.settings import ModelSettings
 from services.metrics.engine import EngineMetrics
 from services.metrics.exporter import published, replica_registry
 from services.metrics.metric import Part
-from services.observability import Observed
 from services.placement.load import NO_WISH, Load, Wish
-from services.ranks import RankFacts, RankGroup, joined, own_facts, use_cores
+from services.replicas.health import Health
+from services.replicas.ranks import RankFacts, RankGroup, joined, own_facts, use_cores
+from services.replicas.switching import switch_often
 from services.scaling.meter import Meter
-from services.settings import ModelSettings
-from services.switching import switch_often
+from services.sessions.lease import Facts, Grant
 from services.telemetry.logs import configure
 
 

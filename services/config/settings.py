@@ -12,13 +12,13 @@ from prove_core.errors import DataError
 from prove_core.model.builtin import BUILTINS
 from prove_core.types import DecodingParams, Gate, GateWeights, Mode
 from services.admission.settings import AdmissionSettings
-from services.healing import Healing
-from services.limits import RequestLimits
-from services.observability import MetricsSettings, Observed
+from services.config.limits import RequestLimits
+from services.config.observability import MetricsSettings, Observed
+from services.config.yaml_config import SettingsError, explain, read_yaml, to_json
 from services.scaling.settings import Autoscaling, ProposerAutoscaling, RouterAutoscaling, VerifierAutoscaling
 from services.security.settings import SecuritySettings
+from services.sessions.healing import Healing
 from services.telemetry.settings import LoggingSettings, TracingSettings
-from services.yaml_config import SettingsError, explain, read_yaml, to_json
 
 __all__ = ["Settings", "SettingsError", "load_settings"]
 

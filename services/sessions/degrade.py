@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from prove_core.types import Finished, FinishReason, GenerateRequest, Mode, Step
 from services.channel.errors import ReplicaUnavailable, VerifierUnavailable
-from services.sessions import ReplicaSession
+from services.sessions.replica_session import ReplicaSession
 
 MAX_RETURNS = 3  # of one completion: one that costs verifier after verifier is not let near them for ever
 
@@ -65,7 +65,7 @@ class DegradingRun:
         self._returns = 0
 
     async def events(self) -> AsyncGenerator[Event]:
-        """As `services.driver.complete`, with news of where it is degraded. Raises `ReplicaUnavailable`."""
+        """As `services.sessions.driver.complete`, with news of where it is degraded. Raises `ReplicaUnavailable`."""
         while self._rest().limits.max_tokens:
             segment = self._without_verifier() if self._outlook.missing else self._with_verifier()
             async with contextlib.aclosing(segment) as events:

@@ -9,8 +9,8 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from prove_core.errors import CheckpointError, RanksLost
 from prove_core.model.place import Place
-from services import ranks
-from services.ranks import RankFacts, RankGroup
+from services.replicas import ranks
+from services.replicas.ranks import RankFacts, RankGroup
 from tests.services.toy_engine import run_in_loop
 
 

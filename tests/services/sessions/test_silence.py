@@ -26,10 +26,10 @@ from prove_core.types import (
 from services.channel.client import Channel, ChannelPool, Endpoint
 from services.channel.errors import ChannelClosed, Loss, ReplicaUnavailable
 from services.channel.server import ChannelServer
-from services.driver import complete
-from services.health import Health
 from services.placement.load import NO_WISH, Wish
-from services.sessions import ReplicaSession
+from services.replicas.health import Health
+from services.sessions.driver import complete
+from services.sessions.replica_session import ReplicaSession
 from tests.core.toy import ToyRunner, continuation
 from tests.services.relay import relay
 from tests.services.toy_engine import ToyLease, ToyLessor, replicas, run_in_loop

@@ -12,8 +12,8 @@ from prove_core.model.window import Window, WindowOutput
 from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role, SamplingParams
 from services.channel.client import ChannelPool
 from services.channel.errors import ReplicaUnavailable
-from services.driver import CycleTiming, complete
-from services.sessions import ReplicaSession
+from services.sessions.driver import CycleTiming, complete
+from services.sessions.replica_session import ReplicaSession
 from tests.core.toy import ToyRunner, continuation
 from tests.services.relay import relay
 from tests.services.toy_engine import ToyLessor, replicas, run_in_loop

@@ -2,10 +2,10 @@
 
 from prove_core.types import Mode, Role
 from services.channel.client import ChannelPool
-from services.degrade import Fallback, Outlook
-from services.healing import Healing
 from services.metrics.healing import HealingMetrics
-from services.sessions import Lessor, ReplicaSession
+from services.sessions.degrade import Fallback, Outlook
+from services.sessions.healing import Healing
+from services.sessions.replica_session import Lessor, ReplicaSession
 
 
 class SessionFactory:

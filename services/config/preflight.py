@@ -8,7 +8,7 @@ from prove_core.model.compatibility import check_compatible
 from prove_core.model.info import CheckpointInfo, read_info
 from prove_core.model.progress import SILENT, Progress
 from prove_core.types import Role
-from services.settings import ModelSettings, Settings
+from services.config.settings import ModelSettings, Settings
 
 logger = logging.getLogger(__name__)
 

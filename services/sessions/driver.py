@@ -18,10 +18,10 @@ from prove_core.types import (
     Role,
     Step,
 )
-from services.ahead import AheadCall
 from services.channel.errors import ReplicaUnavailable, VerifierUnavailable
-from services.degrade import DegradingRun, Event, Fallback, remaining
-from services.sessions import ReplicaSession
+from services.sessions.ahead import AheadCall
+from services.sessions.degrade import DegradingRun, Event, Fallback, remaining
+from services.sessions.replica_session import ReplicaSession
 
 MAX_LOSSES_IN_A_ROW = 5
 

@@ -12,10 +12,10 @@ from prove_core.model.window import PassOutput, Window
 from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role
 from services.channel.client import ChannelPool
 from services.channel.errors import ChannelClosed, VerifierUnavailable
-from services.degrade import MAX_RETURNS, Degraded, Fallback, Outlook
-from services.driver import MAX_LOSSES_IN_A_ROW, complete
 from services.placement.load import NO_WISH, Wish
-from services.sessions import ReplicaSession
+from services.sessions.degrade import MAX_RETURNS, Degraded, Fallback, Outlook
+from services.sessions.driver import MAX_LOSSES_IN_A_ROW, complete
+from services.sessions.replica_session import ReplicaSession
 from tests.core.toy import ToyRunner, continuation
 from tests.services.toy_engine import Replica, ToyLease, ToyLessor, replicas, run_in_loop
 from tests.services.toy_server import body, toy_server

@@ -8,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from prove_core.training.config import Method, ProposerTraining, Run, VerifierTraining
-from services.yaml_config import SettingsError, explain, read_yaml, to_json
+from services.config.yaml_config import SettingsError, explain, read_yaml, to_json
 
 R = TypeVar("R", bound=Run)
 

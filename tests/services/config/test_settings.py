@@ -8,10 +8,10 @@ import yaml
 from prove_core.decoding.gate_file import write_gate
 from prove_core.model.builtin import BUILTINS, Builtin
 from prove_core.types import DecodingParams, Gate, GateWeights
-from services.settings import Settings, SettingsError, load_settings
+from services.config.settings import Settings, SettingsError, load_settings
 
 WEIGHTS = GateWeights(0.5, 1.0, 2.0, 3.0)
-LOCAL = Path(__file__).parents[2] / "deploy" / "local.yaml"
+LOCAL = Path(__file__).parents[3] / "deploy" / "local.yaml"
 
 
 def _write(tmp_path: Path, text: str) -> Path:

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from prove_core.errors import RanksLost
 from prove_core.model.place import Place
 from prove_core.openmp import wait_briefly
-from services.settings import ModelSettings
+from services.config.settings import ModelSettings
 from services.telemetry.logs import configure
 from services.telemetry.settings import LoggingSettings
 

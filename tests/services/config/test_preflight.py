@@ -8,9 +8,9 @@ import pytest
 
 from prove_core.errors import TooLittleMemory
 from prove_core.types import Role
+from services.config.preflight import check_pools, configured_pools
+from services.config.settings import parse_settings
 from services.launch import launch
-from services.preflight import check_pools, configured_pools
-from services.settings import parse_settings
 from tests.services.cli.chat_model import save_chat_model
 
 

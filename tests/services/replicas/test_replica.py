@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from prove_core.model.threads import thread_choice
-from services.replica import _build
-from services.settings import ModelSettings
+from services.config.settings import ModelSettings
+from services.replicas.replica import _build
 from tests.services.cli.chat_model import save_chat_model
 
 
@@ -35,5 +35,5 @@ def test_passes_choose_among_all_cores_unless_told_how_many(tmp_path: Path, thre
 
 
 def test_torch_is_not_imported_before_its_threads_are_told_how_to_wait() -> None:
-    code = "import sys, services.replica; sys.exit('torch' in sys.modules)"
+    code = "import sys, services.replicas.replica; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
