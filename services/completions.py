@@ -184,8 +184,13 @@ def _reception(settings: Settings, roles: Mapping[Role, RoleAccess]) -> Receptio
     for role, access in roles.items():
         deployment = served[role]
         assert deployment is not None, f"no settings for the {role}"
-        page_size, most = deployment.engine.cache.page_size, deployment.max_ongoing_requests
-        fleets[role] = Fleet(access.lessor, access.report, page_size=page_size, most_sessions=most)
+        fleets[role] = Fleet(
+            access.lessor,
+            access.report,
+            page_size=deployment.engine.cache.page_size,
+            most_sessions=deployment.max_ongoing_requests,
+            grant_limit_s=settings.healing.silence_limit_s,
+        )
     return Reception(settings.admission, settings.router.max_ongoing_requests, fleets)
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from prove_core.types import TokenIds
 from services.channel.client import Endpoint
-from services.channel.errors import Loss
+from services.channel.errors import ChannelClosed, Loss
 from services.placement.load import Wish
 
 
@@ -31,6 +31,7 @@ class Books(Protocol):
     """What a booking needs of its fleet."""
 
     lessor: PlacingLessor
+    grant_limit_s: float
 
     def wish(self, booking: "Booking") -> Wish: ...
 
@@ -57,19 +58,29 @@ class Booking:
         self._lease: BookedLease | None = None
 
     async def lease(self, session: str) -> "BookedLease":
-        """A place on a replica, the best one if it is still there. Raises `ChannelClosed`."""
+        """A place on a replica, the best one if it is still there. Raises `ChannelClosed`, also if none comes soon."""
         wish = self._fleet.wish(self)
         self.replica, self.wished = next(iter(wish.order), None), wish.tokens
         try:
-            inner = await self._fleet.lessor.lease(session, wish)
-        except BaseException:
-            self._fleet.refused(self.replica)
+            inner = await self._granted(session, wish)
+        except BaseException as error:
+            if isinstance(error, ChannelClosed):  # whoever is cancelled while it waits says nothing of the replica
+                self._fleet.refused(self.replica)
             self.avoid, self.replica = self.replica, None
             raise
         self.replica, self.since = inner.replica, time.monotonic()
         self._lease = BookedLease(inner, self)
         self._fleet.placed(self)
         return self._lease
+
+    async def _granted(self, session: str, wish: Wish) -> PlacedLease:
+        """A replica that hangs grants nothing: ask again, perhaps another."""
+        limit_s = self._fleet.grant_limit_s
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._fleet.lessor.lease(session, wish)
+        except TimeoutError as error:
+            raise ChannelClosed(f"no lease within {limit_s:g} s", Loss.SILENCE) from error
 
     def grew(self, tokens: int) -> None:
         """So many more are committed. What exceeds the expectation is booked as it comes."""

@@ -16,6 +16,7 @@ from services.placement.speed import Speeds
 logger = logging.getLogger(__name__)
 
 REFRESH_S = 1.0
+GRANT_LIMIT_S = 5.0
 STAY_S = 5.0  # a session that was just placed does not move
 SHUN_S = 10.0  # a replica that refused a session, or did not answer, is the last choice for so long
 
@@ -28,8 +29,18 @@ class Fleet:
     Without reports nothing is known of room or load: every booking is taken, and the lessor's own order holds.
     """
 
-    def __init__(self, lessor: PlacingLessor, report: Report | None, *, page_size: int, most_sessions: int) -> None:
+    def __init__(
+        self,
+        lessor: PlacingLessor,
+        report: Report | None,
+        *,
+        page_size: int,
+        most_sessions: int,
+        grant_limit_s: float = GRANT_LIMIT_S,
+    ) -> None:
+        """`most_sessions` on a replica; one that grants no lease within `grant_limit_s` has refused it."""
         self.lessor = lessor
+        self.grant_limit_s = grant_limit_s
         self._report = report
         self._page_size = page_size
         self._most_sessions = most_sessions
@@ -41,11 +52,6 @@ class Fleet:
         self._speeds = Speeds()
         self._prefixes = PrefixMemory()
         self._down_since: float | None = None
-
-    @property
-    def replicas(self) -> int:
-        """How many are running, by the latest report."""
-        return 0 if self._down_since is not None else len(self._loads)
 
     def down_for(self, now: float) -> float:
         """Seconds without a single replica; 0 while there is one."""

@@ -26,10 +26,5 @@ class SessionFactory:
             lessor,
             self._channels,
             patience_s=healing.verifier_deadline_s if role is Role.VERIFIER else healing.patience_s,
-            grant_timeout_s=healing.silence_limit_s,
             recovered=lambda loss, seconds: self.metrics.recovered(role, loss, seconds),
         )
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._channels.close()

@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 2.0
 PATIENCE_S = 60.0
-GRANT_TIMEOUT_S = 5.0
 
 LOSSES = (ChannelClosed, EngineStopped, PassFailed)  # errors after which a session is opened elsewhere
 
@@ -43,7 +42,7 @@ class Lessor(Protocol):
     """Where leases of one role come from."""
 
     async def lease(self, session: str) -> Lease:
-        """A place on some replica. Raises `ChannelClosed` when the chosen one is gone."""
+        """A place on some replica. Raises `ChannelClosed` when the chosen one is gone or says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +73,12 @@ class ReplicaSession:
         channels: ChannelPool,
         *,
         patience_s: float = PATIENCE_S,
-        grant_timeout_s: float = GRANT_TIMEOUT_S,
         recovered: Recovered = lambda loss, seconds: None,
     ) -> None:
         self._session = session
         self._lessor = lessor
         self._channels = channels
         self._patience_s = patience_s
-        self._grant_timeout_s = grant_timeout_s
         self._recovered = recovered
         self._leases = 0
         self._open: _Open | None = None
@@ -168,7 +165,7 @@ class ReplicaSession:
     async def _take_lease(self) -> None:
         self._leases += 1
         name = f"{self._session}/{self._leases}"
-        lease = await self._grant(name)
+        lease = await self._lessor.lease(name)
         try:
             channel = await self._channels.get(lease.endpoint)
         except BaseException:
@@ -176,14 +173,6 @@ class ReplicaSession:
             raise
         watch = asyncio.create_task(_fail_when_ended(lease, channel, name))
         self._open = _Open(name, lease, channel, watch)
-
-    async def _grant(self, name: str) -> Lease:
-        """A replica that hangs grants nothing: ask again, perhaps another."""
-        try:
-            async with asyncio.timeout(self._grant_timeout_s):
-                return await self._lessor.lease(name)
-        except TimeoutError as error:
-            raise ChannelClosed(f"no lease within {self._grant_timeout_s:g} s", Loss.SILENCE) from error
 
 
 def _loss(error: ChannelClosed | EngineStopped | PassFailed) -> Loss:

@@ -10,7 +10,7 @@ import pytest
 from services.channel.errors import ChannelClosed, Loss
 from services.placement.booking import Booking
 from services.placement.fleet import STAY_S, Fleet
-from services.placement.load import Load, Wish
+from services.placement.load import NO_WISH, Load, Wish
 from tests.services.toy_engine import Replica, ToyLease, ToyLessor, replicas, run_in_loop
 
 PROMPT = tuple(range(64))
@@ -160,6 +160,38 @@ def test_a_replica_that_refuses_is_the_last_choice_for_all(monkeypatch: pytest.M
     run_in_loop(run())
 
 
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_replica_that_grants_nothing_has_refused_and_one_whose_caller_left_has_not(hangs: bool) -> None:
+    class Hanging(ToyLessor):
+        asked = asyncio.Event()
+
+        async def lease(self, session: str, wish: Wish = NO_WISH) -> ToyLease:
+            self.asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError("it never comes")
+
+    async def run() -> None:
+        async with replicas(2) as both:
+            lessor = Hanging(both)
+            limit_s = 0.01 if hangs else 3600
+            fleet = Fleet(lessor, lessor.loads, page_size=16, most_sessions=9, grant_limit_s=limit_s)
+            await fleet.refresh()
+            left, other = _book(fleet), _book(fleet)
+            waiting = asyncio.create_task(left.lease("left"))
+            await lessor.asked.wait()
+            if hangs:
+                with pytest.raises(ChannelClosed, match=r"no lease within 0\.01 s"):
+                    await waiting
+            else:
+                waiting.cancel()
+                await asyncio.wait([waiting])
+            left.close()
+            await fleet.refresh()
+            assert (fleet.wish(other).order[-1] == left.avoid) == hangs
+
+    run_in_loop(run())
+
+
 async def _refuse(session: str, wish: Wish) -> ToyLease:
     raise ChannelClosed("not here")
 
@@ -247,10 +279,9 @@ def test_an_outage_is_known_and_what_was_known_before_still_bounds() -> None:
             fleet = _fleet(lessor)
             assert fleet.book(10**6, PROMPT, 1, force=False) is not None, "nothing is known yet"
             await fleet.refresh()
-            assert (fleet.replicas, fleet.down_for(time.monotonic())) == (1, 0.0)
+            assert fleet.down_for(time.monotonic()) == 0.0
             lessor.replicas.clear()
             await fleet.refresh()
-            assert fleet.replicas == 0
             assert fleet.down_for(time.monotonic() + 40) > 39
             assert fleet.book(2000, PROMPT, 1, force=False) is None
             lessor.replicas.append(replica)
@@ -271,7 +302,8 @@ def test_a_failed_report_leaves_the_last_one_standing() -> None:
             reports.fail = True
             called.clear()
             await asyncio.wait_for(called.wait(), 5)
-            assert fleet.replicas == 1
+            assert fleet.down_for(time.monotonic()) == 0.0
+            assert fleet.wish(_book(fleet)).order == (replica.name,)
             watch.cancel()
 
     run_in_loop(run())

@@ -1,7 +1,11 @@
 """Sessions that move in the middle of a completion: nothing is lost, nothing is said twice."""
 
+import threading
+from collections.abc import Sequence
+
 import pytest
 
+from prove_core.model.window import PassOutput, Window
 from prove_core.types import DecodingParams, Finished, GenerateRequest, Limits, Mode, Role, Step
 from services.channel.client import ChannelPool
 from services.channel.errors import Loss
@@ -9,7 +13,7 @@ from services.placement.booking import Booking
 from services.placement.fleet import Fleet
 from services.sessions.driver import complete
 from services.sessions.replica_session import ReplicaSession
-from tests.core.toy import continuation
+from tests.core.toy import ToyRunner, continuation
 from tests.services.toy_engine import ToyLessor, replicas, run_in_loop
 
 PROMPT = (3, 1, 4, 1, 5)
@@ -18,8 +22,17 @@ COUNT = 300
 
 @pytest.mark.parametrize("mode", [Mode.AR, Mode.LOSSLESS, Mode.SPECULATIVE])
 def test_moves_change_no_token(mode: Mode) -> None:
+    read = threading.Semaphore(4)
+
+    class InStep(ToyRunner):
+        """Gets a few passes ahead of whoever reads: a move must find the completion under way."""
+
+        def run(self, windows: Sequence[Window]) -> PassOutput:
+            read.acquire(timeout=0.05)  # those that a move lost are never read
+            return super().run(windows)
+
     async def run() -> None:
-        async with replicas(4) as (p0, p1, v0, v1):
+        async with replicas(2, runner=InStep) as (p0, p1), replicas(2) as (v0, v1):
             pool = ChannelPool()
             bookings: dict[Role, Booking] = {}
             sessions: dict[Role, ReplicaSession] = {}
@@ -42,6 +55,7 @@ def test_moves_change_no_token(mode: Mode) -> None:
                     break
                 assert isinstance(event, Step)
                 tokens += event.tokens
+                read.release()
                 for role in used:
                     at[role].add(bookings[role].replica or "")
                 if len(tokens) // 60 > moves:

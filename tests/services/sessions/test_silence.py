@@ -26,6 +26,7 @@ from prove_core.types import (
 from services.channel.client import Channel, ChannelPool, Endpoint
 from services.channel.errors import ChannelClosed, Loss, ReplicaUnavailable
 from services.channel.server import ChannelServer
+from services.placement.fleet import Fleet
 from services.placement.load import NO_WISH, Wish
 from services.replicas.health import Health
 from services.sessions.driver import complete
@@ -90,7 +91,9 @@ def test_a_replica_that_grants_nothing_is_asked_again() -> None:
         async with replicas(1) as (replica,):
             pool = ChannelPool()
             lessor = Hanging([replica])
-            session = ReplicaSession("s", lessor, pool, grant_timeout_s=0.1)
+            fleet = Fleet(lessor, None, page_size=16, most_sessions=9, grant_limit_s=0.1)
+            (booking,) = fleet.book(100, PROMPT, 1, force=True) or []
+            session = ReplicaSession("s", booking, pool)
             await session.open()
             assert lessor.asked == 2
             session.close()
