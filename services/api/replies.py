@@ -153,12 +153,13 @@ class ServedDecoding(BaseModel):
     block_size: int
     draft_length: int
     fused_rows: int
+    overlap_rows: int
 
     @classmethod
     def of(cls, defaults: DecodingParams, modes: list[Mode]) -> "ServedDecoding":
         """Of a server with these defaults. Gate `logistic` is served where weights are."""
         gates = [gate for gate in Gate if gate is not Gate.LOGISTIC or defaults.gate_weights is not None]
-        fields = ("mode", "gate", "theta", "tau", "block_size", "draft_length", "fused_rows")
+        fields = ("mode", "gate", "theta", "tau", "block_size", "draft_length", "fused_rows", "overlap_rows")
         return cls(modes=modes, gates=gates, **{field: getattr(defaults, field) for field in fields})
 
 

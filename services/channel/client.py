@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextvars import Context
 from dataclasses import dataclass
 
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
@@ -168,7 +169,9 @@ class ChannelPool:
         task = self._channels.get(endpoint)
         if task is None or (task.done() and (task.cancelled() or task.exception() or task.result().closed)):
             self._forget_closed()
-            task = self._channels[endpoint] = asyncio.create_task(Channel.connect(endpoint, self._silence_limit_s))
+            connecting = Channel.connect(endpoint, self._silence_limit_s)
+            # In a context of its own: what the connection logs later is not about the request that happened to open it.
+            task = self._channels[endpoint] = asyncio.create_task(connecting, context=Context())
         return await asyncio.shield(task)  # other sessions wait on it too
 
     def _forget_closed(self) -> None:

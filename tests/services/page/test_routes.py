@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from services.api import errors
+from services.api.schema import DecodingOptions
 from services.page.assets import read_assets
 from services.page.routes import page_router
 from tests.services.toy_engine import run_in_loop
@@ -91,6 +92,8 @@ def test_the_card_says_what_the_page_may_offer() -> None:
             assert "speculative" not in card["modes"]
             assert (card["mode"], card["block_size"]) == ("auto", 5)
             assert "logistic" not in card["gates"]
+            named = set(DecodingOptions.model_fields) - {"trace"}  # what a request may set, less what is off anyway
+            assert named == card.keys() - {"modes", "gates"}
             for mode in card["modes"]:
                 assert (await server.ask(max_tokens=2, decoding={"mode": mode})).status_code == 200
         async with toy_server() as server:

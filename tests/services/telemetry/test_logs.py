@@ -1,5 +1,6 @@
 """Logs: a line a record, with the ids that follow a request to every replica, and nothing of what it says."""
 
+import asyncio
 import io
 import json
 import logging
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from services.api.origin import HEADER
+from services.channel.client import ChannelPool
+from services.channel.messages import Release
 from services.telemetry.logs import OURS, configure
+from services.telemetry.origin import CURRENT_ID
 from services.telemetry.settings import LoggingSettings
-from tests.services.toy_engine import run_in_loop
+from tests.services.toy_engine import replicas, run_in_loop
 from tests.services.toy_server import body, toy_server
 
 CANARY = "xylophone"
@@ -98,3 +102,24 @@ def test_one_id_is_on_every_line_about_a_request(logged: Callable[..., io.String
     assert ended["total_ms"] >= ended["first_token_ms"] > 0
     (refused,) = (record for record in records if record.get("request_id") == "bad")
     assert (refused["message"], refused["outcome"]) == ("request refused", "rejected")
+
+
+def test_what_a_shared_connection_tells_is_not_put_down_to_the_request_that_opened_it(
+    logged: Callable[..., io.StringIO],
+) -> None:
+    async def run() -> None:
+        async with replicas(1) as (replica,):
+            pool = ChannelPool()
+            CURRENT_ID.set("first")
+            channel = await pool.get(replica.endpoint)
+            (connection,) = replica.server.connections
+            connection.send(0, Release("nothing that a router takes"))
+            while not channel.closed:
+                await asyncio.sleep(0.01)
+            await pool.close()
+
+    stream = logged(format="json")
+    run_in_loop(run())
+    (line,) = stream.getvalue().splitlines()
+    assert "closing a channel" in line
+    assert "request_id" not in json.loads(line)
