@@ -31,7 +31,18 @@ class LocalCompletion:
         self._emit = emit
 
     def resume(self, result: CallResult | ProveError | None = None) -> None:
-        """Go on with the answer of the last call; enqueues the next one or ends the completion."""
+        """Go on with the answer of the last call; enqueues the next one or ends the completion.
+
+        A fault of ours ends it too, and is raised: whoever reads must not wait for ever.
+        """
+        try:
+            self._go_on(result)
+        except Exception:
+            self._finish(self._session)
+            self._emit(ProveError("decoding failed on the replica"))
+            raise
+
+    def _go_on(self, result: CallResult | ProveError | None) -> None:
         if isinstance(result, ProveError):
             self._finish(self._session)
             self._emit(result)

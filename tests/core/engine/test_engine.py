@@ -3,13 +3,15 @@
 import random
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prove_core.engine.engine import Engine
-from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, SessionLost, StaleCommit
+from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, SessionLost, StaleCommit
 from prove_core.model.window import PassOutput, Window
 from prove_core.types import (
     CallRequest,
@@ -267,6 +269,19 @@ def test_an_answer_nobody_takes_does_not_end_the_engine() -> None:
     with running(ToyRunner(4)) as engine:
         engine.generate(GenerateRequest("a", tuple(PROMPT), AR, Limits(50)), gone)
         assert generate(engine, PROMPT, AR, Limits(3), "b").end is not None
+
+
+def test_a_fault_in_decoding_is_told_to_whoever_waits_for_the_completion() -> None:
+    class Short(ToyRunner):
+        def run(self, windows: Sequence[Window]) -> PassOutput:
+            output = super().run(windows)
+            return replace(output, outputs=[replace(one, argmax=one.argmax[:1]) for one in output.outputs])
+
+    with running(Short(4)) as engine:
+        outcome = generate(engine, PROMPT, DecodingParams(Mode.LOSSLESS, block_size=6), Limits(20))
+        assert isinstance(outcome.end, ProveError)
+        settled(engine)
+        assert engine.stats().sessions == 0
 
 
 def test_a_stopped_engine_refuses_work() -> None:
