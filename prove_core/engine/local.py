@@ -46,11 +46,13 @@ def _cycle(engines: Mapping[Role, Engine], request: GenerateRequest) -> Iterator
             yield turn.following
             return
         if isinstance(turn.following, Pending):
-            result = call(engines[turn.following.role], turn.following.request)
+            result: CallResult | None = call(engines[turn.following.role], turn.following.request)
             if turn.following.role is Role.PROPOSER and not ahead.empty():  # begun for a stop that did not come true
-                driver.spent(Role.PROPOSER, _result(ahead))
+                late = _result_if_any(ahead)
+                if late is not None:
+                    driver.spent(Role.PROPOSER, late)
         else:
-            result = _result(ahead)
+            result = _result_if_any(ahead)
         turn = driver.advance(result)
 
 
@@ -67,6 +69,12 @@ def begin(engine: Engine, request: CallRequest) -> Answers:
 def call(engine: Engine, request: CallRequest) -> CallResult:
     """One call, to its answer. Raises what the engine answers."""
     return _result(begin(engine, request))
+
+
+def _result_if_any(answers: Answers) -> CallResult | None:
+    """None for a call that failed, or whose place a later one took: the cycle then proposes afresh."""
+    answer = answers.get()
+    return None if isinstance(answer, ProveError) else answer
 
 
 def _result(answers: Answers) -> CallResult:

@@ -11,12 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prove_core.engine.engine import Engine
+from prove_core.engine.job import Done
+from prove_core.engine.local import complete
 from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, SessionLost, StaleCommit
 from prove_core.model.window import PassOutput, Window
 from prove_core.types import (
     CallRequest,
     CallResult,
     Commit,
+    Continue,
     DecodingParams,
     Draft,
     Drafted,
@@ -28,6 +31,7 @@ from prove_core.types import (
     Propose,
     Reading,
     Role,
+    Step,
     Verify,
 )
 from tests.core.engine.harness import Outcome, Stream, call, cycle, engine_config, generate, running, settled
@@ -282,6 +286,26 @@ def test_a_fault_in_decoding_is_told_to_whoever_waits_for_the_completion() -> No
         assert isinstance(outcome.end, ProveError)
         settled(engine)
         assert engine.stats().sessions == 0
+
+
+def test_a_call_ahead_whose_place_another_took_costs_time_alone() -> None:
+    """A proposer that is busy with others has not begun it when the verifier is done."""
+
+    class Busy(Engine):
+        def call(self, request: CallRequest, done: Done) -> None:
+            ahead = isinstance(request.call, Continue)
+            super().call(request, (lambda _: done(StaleCommit("superseded"))) if ahead else done)
+
+    params = DecodingParams(Mode.PROVE, theta=0.1, block_size=6, overlap_rows=64)
+    proposer, verifier = Busy(ToyRunner(4), engine_config()), Engine(ToyRunner(4), engine_config())
+    for engine in (proposer, verifier):
+        engine.start()
+    request = GenerateRequest("s", tuple(PROMPT), params, Limits(60))
+    steps = [*complete({Role.PROPOSER: proposer, Role.VERIFIER: verifier}, request)]
+    assert [token for step in steps if isinstance(step, Step) for token in step.tokens] == continuation(PROMPT, 60)
+    for engine in (proposer, verifier):
+        settled(engine)
+        engine.stop()
 
 
 def test_a_stopped_engine_refuses_work() -> None:
