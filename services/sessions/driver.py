@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from prove_core.decoding.cycle import TWO_MODEL_MODES, Collect
 from prove_core.decoding.driver import CompletionDriver, Pending
@@ -218,21 +218,23 @@ class _Progress:
         self._request = request
         self._committed: list[int] = []
         self._cycle = 0  # tokens before the present cycle
-        self._known = 0  # tokens of the caller's that come once more
+        self._told = 0  # steps of the present cycle
+        self._again = 0  # of those, how many still come once more
 
     def rest(self) -> GenerateRequest:
         """The request for what is missing."""
-        kept = self._cycle if self._request.params.mode is Mode.MARS else len(self._committed)
-        self._known = len(self._committed) - kept
-        return remaining(self._request, self._committed[:kept])
+        if self._request.params.mode is not Mode.MARS:
+            return remaining(self._request, self._committed)
+        self._again = self._told
+        return remaining(self._request, self._committed[: self._cycle])
 
     def take(self, step: Step) -> Step | None:
-        """The part of a step that is news; None if nothing is."""
-        if step.cost.cycles and not self._known:
-            self._cycle = len(self._committed)
-        again = min(self._known, len(step.tokens))
-        self._known -= again
-        self._committed += step.tokens[again:]
-        if again and again == len(step.tokens):
+        """The step if it is news; None if the caller has it."""
+        if self._again:
+            self._again -= 1
             return None
-        return replace(step, tokens=step.tokens[again:], accepted=max(0, step.accepted - again)) if again else step
+        if step.cost.cycles:
+            self._cycle, self._told = len(self._committed), 0
+        self._told += 1
+        self._committed += step.tokens
+        return step

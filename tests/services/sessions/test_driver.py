@@ -2,17 +2,29 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
-from prove_core.errors import PoolExhausted
+from prove_core.errors import PoolExhausted, SessionLost
 from prove_core.model.window import Window, WindowOutput
-from prove_core.types import DecodingParams, Finished, FinishReason, GenerateRequest, Limits, Mode, Role, SamplingParams
+from prove_core.types import (
+    Cost,
+    DecodingParams,
+    Finished,
+    FinishReason,
+    GenerateRequest,
+    Limits,
+    Mode,
+    Role,
+    SamplingParams,
+    Step,
+)
 from services.channel.client import ChannelPool
 from services.channel.errors import ReplicaUnavailable
-from services.sessions.driver import CycleTiming, complete
+from services.sessions.driver import CycleTiming, complete, one_model
 from services.sessions.replica_session import ReplicaSession
 from tests.core.toy import ToyRunner, continuation
 from tests.services.relay import relay
@@ -202,6 +214,34 @@ def test_leaving_early_frees_both_roles(mode: Mode) -> None:
                 await asyncio.wait_for(_run(_request(mode, 4000), lessors), 0.1)
             assert await proposer.idle()
             assert await verifier.idle()
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("told", [1, 2])
+@pytest.mark.parametrize("accepted", [0, 2])
+def test_what_comes_again_after_a_loss_is_told_and_counted_once(told: int, accepted: int) -> None:
+    """A verdict that passes no candidate has no tokens, and is news all the same."""
+    first = [Step((1,), cost=Cost(cycles=1)), Step((2, 3)[:accepted], drafted=3, accepted=accepted)]
+    second = [Step((4,), cost=Cost(cycles=1)), Step((), drafted=3)]
+
+    class Lossy:
+        def __init__(self) -> None:
+            self.prompts: list[tuple[int, ...]] = []
+
+        async def generate(self, request: GenerateRequest) -> AsyncGenerator[Step | Finished]:
+            self.prompts.append(request.prompt)
+            for step in first[:told] if len(self.prompts) == 1 else [*first, *second]:
+                yield step
+            if len(self.prompts) == 1:
+                raise SessionLost("the replica is gone")
+            yield Finished(FinishReason.STOP)
+
+    async def run() -> None:
+        lossy = Lossy()
+        events = [event async for event in one_model(_request(Mode.MARS, 60), cast(ReplicaSession, lossy))]
+        assert events == [*first, *second, Finished(FinishReason.STOP)]
+        assert lossy.prompts == [PROMPT, PROMPT]
 
     run_in_loop(run())
 
