@@ -21,7 +21,7 @@ from prove_core.types import (
 from services.channel.errors import ReplicaUnavailable, VerifierUnavailable
 from services.sessions.ahead import AheadCall
 from services.sessions.degrade import DegradingRun, Event, Fallback, remaining
-from services.sessions.replica_session import ReplicaSession
+from services.sessions.replica_session import ReplicaSession, SessionMoved
 
 MAX_LOSSES_IN_A_ROW = 5
 
@@ -143,7 +143,7 @@ class TwoModelRun:
                 try:
                     return await session.finish(future)
                 except SessionLost as error:
-                    losses += 1
+                    losses += not isinstance(error, SessionMoved)
                     if losses == MAX_LOSSES_IN_A_ROW:
                         raise _given_up(pending.role, error) from error
                     future = self._start(self._driver.reopen())
@@ -199,7 +199,7 @@ async def one_model(request: GenerateRequest, session: ReplicaSession) -> AsyncG
                         yield news
             return
         except SessionLost as error:
-            losses, last = losses + 1, error
+            losses, last = losses + (not isinstance(error, SessionMoved)), error
     raise _given_up(Role.PROPOSER, last)
 
 

@@ -26,6 +26,10 @@ Recovered = Callable[[Loss, float], None]
 """Told of each lease taken in place of a lost one: how that was lost, and the seconds it took."""
 
 
+class SessionMoved(SessionLost):
+    """Given up for a better place: nothing has failed."""
+
+
 class Lease(Protocol):
     """A replica's place for one session. Serve counts it as an ongoing request while it is open."""
 
@@ -98,16 +102,14 @@ class ReplicaSession:
     async def finish(self, future: asyncio.Future[CallResult] | None) -> CallResult:
         """The answer to what `start` sent. Raises `SessionLost`, `ReplicaUnavailable`, or the engine's error."""
         if future is None:
-            await self._reopen(self._open.loss if self._open else Loss.LEASE)
-            raise SessionLost("the session has been opened on another replica")
+            raise await self._reopened(self._open.loss if self._open else Loss.LEASE, "the session was not open")
         try:
             return await future
         except SessionLost:
             self._recovered(Loss.SESSION, 0.0)
             raise
         except LOSSES as error:
-            await self._reopen(_loss(error))
-            raise SessionLost(str(error)) from error
+            raise await self._reopened(_loss(error), str(error)) from error
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Step | Finished]:
         """Run a whole completion on the replica. Raises `SessionLost` when it must be issued again."""
@@ -121,8 +123,7 @@ class ReplicaSession:
                 async for event in stream:
                     yield event
         except LOSSES as error:
-            await self._reopen(_loss(error))
-            raise SessionLost(str(error)) from error
+            raise await self._reopened(_loss(error), str(error)) from error
 
     def reset(self) -> None:
         """Forget the session's tokens there and keep its place: a call with keep=0, or a completion, may follow."""
@@ -137,13 +138,15 @@ class ReplicaSession:
             held.channel.release(held.name)
             held.lease.close()
 
-    async def _reopen(self, loss: Loss) -> None:
+    async def _reopened(self, loss: Loss, reason: str) -> SessionLost:
+        """Open it anew; what to tell the caller."""
         began = time.perf_counter()
         self.close()
         await self._take_any_lease()
         seconds = time.perf_counter() - began
         self._recovered(loss, seconds)
         logger.info("session opened again", extra={"session": self._session, "loss": loss.value, "seconds": seconds})
+        return SessionMoved(reason) if loss is Loss.MOVED else SessionLost(reason)
 
     async def _take_any_lease(self) -> None:
         """Try until the patience ends. Pauses grow and differ, so that the sessions of a lost replica spread out."""

@@ -23,12 +23,13 @@ from prove_core.types import (
     Step,
 )
 from services.channel.client import ChannelPool
-from services.channel.errors import ReplicaUnavailable
-from services.sessions.driver import CycleTiming, complete, one_model
+from services.channel.errors import Loss, ReplicaUnavailable
+from services.placement.load import NO_WISH, Wish
+from services.sessions.driver import MAX_LOSSES_IN_A_ROW, CycleTiming, complete, one_model
 from services.sessions.replica_session import ReplicaSession
 from tests.core.toy import ToyRunner, continuation
 from tests.services.relay import relay
-from tests.services.toy_engine import ToyLessor, replicas, run_in_loop
+from tests.services.toy_engine import ToyLease, ToyLessor, replicas, run_in_loop
 
 PROMPT = (5, 6, 7)
 Disturb = Callable[[int], None]
@@ -242,6 +243,31 @@ def test_what_comes_again_after_a_loss_is_told_and_counted_once(told: int, accep
         events = [event async for event in one_model(_request(Mode.MARS, 60), cast(ReplicaSession, lossy))]
         assert events == [*first, *second, Finished(FinishReason.STOP)]
         assert lossy.prompts == [PROMPT, PROMPT]
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("mode", [Mode.AR, Mode.PROVE])
+def test_moves_are_no_losses_however_many_there_are(mode: Mode) -> None:
+    """One that reads a long prompt may move again and again before its first token."""
+
+    class MovedLease(ToyLease):
+        async def ended(self) -> Loss:
+            return Loss.MOVED
+
+    class Restless(ToyLessor):
+        async def lease(self, session: str, wish: Wish = NO_WISH) -> ToyLease:
+            lease = await super().lease(session, wish)
+            return MovedLease(lease.at) if len(self.leases) <= 2 * MAX_LOSSES_IN_A_ROW else lease
+
+    async def run() -> None:
+        async with replicas(2) as (proposer, verifier):
+            lessors: dict[Role, ToyLessor] = {
+                Role.PROPOSER: Restless([proposer]),
+                Role.VERIFIER: Restless([verifier]),
+            }
+            tokens, _ = await _run(_request(mode, 40), lessors)
+            assert tokens == continuation(PROMPT, 40)
 
     run_in_loop(run())
 
