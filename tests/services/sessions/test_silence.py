@@ -218,7 +218,7 @@ def test_many_long_prompts_at_once_fail_no_health_check() -> None:
                 checks += 1
                 await asyncio.sleep(0.01)
             assert all(await asked)
-            assert checks > 10
+            assert checks
             assert await replica.idle()
             await pool.close()
 
