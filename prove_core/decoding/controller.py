@@ -15,7 +15,7 @@ from prove_core.decoding.cost import FREE, LiveCost, PassCost
 from prove_core.decoding.cycle import AR_ONLY, Planner
 from prove_core.decoding.experience import Experience
 from prove_core.decoding.fusion import no_drafts, observed
-from prove_core.decoding.plan import Plan, SharedCost, plan_pass, shared_cost
+from prove_core.decoding.plan import AR_PASS, Plan, SharedCost, plan_pass, shared_cost
 from prove_core.types import IDENTITY, Calibration
 
 logger = logging.getLogger(__name__)
@@ -156,11 +156,15 @@ class SessionPlanner:
     def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
         """See `Planner`."""
         completions = max(1, self._completions())
-        cost = self._controller.cost(completions)
         self._recall(completions)
-        ar = cost.seconds(0, 0)
         gain = self._choose()
         trying = self._controller.trying
+        if not (confidences or trying or self._proposing):  # most passes of a full engine: they must cost nothing
+            self._unread, self._memory, self._spent = [], 1.0, None
+            self._controller.planned(AR_PASS)
+            return AR_PASS
+        cost = self._controller.cost(completions)
+        ar = cost.seconds(0, 0)
         outlook = [*map(max, self._outlook, self._fresh)] if trying else self._outlook
         likely = chances(self._controller.calibration, confidences)
         propose = trying or (self._proposing and not self._controller.checking)
@@ -177,6 +181,8 @@ class SessionPlanner:
 
     def learn(self, drafted: int, accepted: int) -> None:
         """See `Planner`."""
+        if not drafted and not self._unread and self._spent is None:  # plain AR teaches nothing about drafts
+            return
         self._outlook = _falling(observed(self._outlook, drafted, accepted, self._unread, memory=OWN_MEMORY))
         self._controller.observed(drafted, accepted, self._unread)
         if self._spent is not None and self._shared is not None:
