@@ -216,9 +216,9 @@ def test_many_long_prompts_at_once_fail_no_health_check() -> None:
             while not asked.done():
                 await health.check()
                 checks += 1
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0)  # at every turn of the loop: no clock decides how often
             assert all(await asked)
-            assert checks
+            assert checks > 10
             assert await replica.idle()
             await pool.close()
 
