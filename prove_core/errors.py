@@ -29,8 +29,8 @@ class ContextLengthExceeded(RequestError):
     """Prompt and completion together do not fit into the model's context."""
 
 
-class PoolExhausted(ProveError):
-    """A sequence needs more KV pages than the whole pool has."""
+class PoolExhausted(RequestError):
+    """A sequence needs more KV pages than the whole pool has. No retry helps."""
 
 
 class TooLittleMemory(ProveError):

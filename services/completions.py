@@ -16,7 +16,7 @@ from prove_core.text.prompt import PromptRenderer
 from prove_core.types import DecodingParams, Limits, Mode, Role, TokenIds
 from services.admission.reception import Demand, Reception
 from services.api.errors import model_not_found, timed_out
-from services.api.limits import check_limits, check_prompt
+from services.api.limits import check_limits, check_may_wait, check_prompt
 from services.api.replies import Head, ServedDecoding
 from services.api.schema import ChatCompletionRequest
 from services.api.streaming import Events, Summary
@@ -89,7 +89,7 @@ class ChatService:
         return True
 
     async def plan(self, request: ChatCompletionRequest, origin: Origin) -> Plan:
-        """Check the request against model, context and pools. Raises `ApiError`, `RequestError`, `PoolExhausted`."""
+        """Check the request against model, context and pools. Raises `ApiError`, `RequestError`."""
         if request.model != self.settings.served_name:
             raise model_not_found(request.model)
         check_limits(request, self.settings.limits)
@@ -103,10 +103,11 @@ class ChatService:
         check_samples(params, sampling)
         check_logprobs(params, sampling)
         limits = Limits(
-            max_tokens=self._max_tokens(len(prompt), request.completion_limit, roles),
+            max_tokens=self._max_tokens(len(prompt), request, roles),
             stop_ids=self._stop_ids(request),
             min_tokens=request.min_tokens or 0,
         )
+        check_may_wait(len(prompt), request, self.settings.admission)
         if limits.min_tokens > limits.max_tokens:
             raise RequestError(
                 f"min_tokens ({limits.min_tokens}) exceeds the {limits.max_tokens} tokens there is room for",
@@ -160,15 +161,17 @@ class ChatService:
             return tuple(await asyncio.to_thread(self._renderer.render, chat))
         return tuple(self._renderer.render(chat))
 
-    def _max_tokens(self, prompt: int, asked: int | None, roles: tuple[Role, ...]) -> int:
-        limit = completion_limit(prompt, asked, self._info.context_length)
+    def _max_tokens(self, prompt: int, request: ChatCompletionRequest, roles: tuple[Role, ...]) -> int:
+        asked = request.completion_limit
+        limit = completion_limit(prompt, asked, self._info.context_length, request.completion_field)
         role = min(roles, key=lambda role: self._roles[role].capacity)
         capacity = self._roles[role].capacity
         needed = prompt + (1 if asked is None else asked)
         if needed > capacity:
             raise PoolExhausted(
                 f"The KV cache of the {role.value} holds {capacity} tokens, and the request needs at least {needed} "
-                f"({prompt} in the messages, {needed - prompt} in the completion)"
+                f"({prompt} in the messages, {needed - prompt} in the completion)",
+                "messages" if prompt >= capacity else request.completion_field,
             )
         most = self.settings.limits.max_completion_tokens
         return min(limit, capacity - prompt, limit if most is None else most)

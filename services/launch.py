@@ -13,7 +13,7 @@ from typing import Self
 
 from prove_core.model.progress import SILENT, Progress
 from services.address import LaunchError, free_port, reachable
-from services.config.preflight import check_pools, configured_pools, read_checkpoints
+from services.config.preflight import check_sizes, configured_pools, read_checkpoints
 from services.config.settings import Settings
 from services.security.keys import Keys
 
@@ -55,7 +55,7 @@ def launch(settings: Settings, progress: Progress = SILENT) -> Running:
     if "RAY_ADDRESS" not in os.environ:  # else Routers run elsewhere, and say the same when they start
         Keys.load(settings.security)
     info = read_checkpoints(settings, progress)
-    check_pools(settings, info.context_length, configured_pools(settings))
+    check_sizes(settings, info.context_length, configured_pools(settings))
     running = Running(f"http://{reachable(settings.host)}:{port}")
     progress.stage("starting Ray")
     try:

@@ -12,7 +12,7 @@ from ray.serve.handle import DeploymentHandle
 from prove_core.types import Role
 from services.api.http import create_app
 from services.completions import ChatService, RoleAccess
-from services.config.preflight import check_pools, read_checkpoints
+from services.config.preflight import check_sizes, read_checkpoints
 from services.config.settings import Settings
 from services.metrics.exporter import published, replica_registry
 from services.metrics.latest import Latest
@@ -45,7 +45,7 @@ class Router:
         info = await asyncio.to_thread(read_checkpoints, checked)
         handles = {Role.PROPOSER: proposer} | ({} if verifier is None else {Role.VERIFIER: verifier})
         roles = {role: await _access(handle) for role, handle in handles.items()}
-        check_pools(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
+        check_sizes(checked, info.context_length, {role: access.capacity for role, access in roles.items()})
         self._service = ChatService(
             checked, info, roles, metrics, tracer(checked.tracing, context.replica_id.unique_id)
         )

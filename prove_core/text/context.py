@@ -3,8 +3,11 @@
 from prove_core.errors import ContextLengthExceeded
 
 
-def completion_limit(prompt_tokens: int, max_tokens: int | None, context_length: int) -> int:
-    """`max_tokens`, or all the room there is when None. Raises `ContextLengthExceeded` when it does not fit."""
+def completion_limit(prompt_tokens: int, max_tokens: int | None, context_length: int, field: str = "max_tokens") -> int:
+    """`max_tokens`, or all the room there is when None.
+
+    Raises `ContextLengthExceeded` when it does not fit, which names the messages or `field`.
+    """
     room = context_length - prompt_tokens
     if room < 1:
         raise ContextLengthExceeded(
@@ -19,6 +22,6 @@ def completion_limit(prompt_tokens: int, max_tokens: int | None, context_length:
             f"This model's maximum context length is {context_length} tokens. However, you requested "
             f"{prompt_tokens + max_tokens} tokens ({prompt_tokens} in the messages, {max_tokens} in the completion). "
             "Please reduce the length of the messages or of the completion.",
-            "max_tokens",
+            field,
         )
     return max_tokens

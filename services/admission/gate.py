@@ -40,6 +40,7 @@ class Gate(Generic[T]):
 
     def __init__(self, settings: AdmissionSettings, most_running: int) -> None:
         self._queue: FairQueue[_Waiting[T]] = FairQueue(settings.max_queued_requests, settings.max_queued_tokens)
+        self._largest = max(1, settings.max_queued_tokens)
         self._most_running = most_running
         self._rate = Rate()
         self.running = 0
@@ -57,13 +58,14 @@ class Gate(Generic[T]):
     async def enter(self, tokens: int, priority: int, claim: Claim[T]) -> T:
         """Wait for the turn and for room; what `claim` took. Call `leave` at the end. Raises `ApiError` (429).
 
+        What has more tokens than may wait at all (many choices) counts as so many: an empty queue takes anything.
         Cancelled while it waits, it is out of the queue at once.
         """
         if not self._queue and (taken := self._try(claim)) is not None:
             self.running += 1
             return taken
         turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        ticket = self._offer(_Waiting(claim, turn), tokens, priority)
+        ticket = self._offer(_Waiting(claim, turn), min(tokens, self._largest), priority)
         self.pump()
         try:
             return await turn

@@ -122,16 +122,16 @@ def expected(error: BaseException) -> ApiError | None:
             return from_validation(error)
         case HTTPException():
             return ApiError(error.status_code, str(error.detail))
-        case RequestError() | PoolExhausted():
+        case RequestError():
             return _from_request(error)
         case EngineStopped() | ReplicaUnavailable():
             return unavailable(str(error))
     return None
 
 
-def _from_request(error: RequestError | PoolExhausted) -> ApiError:
-    if isinstance(error, PoolExhausted):  # no retry helps: the request is larger than the whole pool
-        return ApiError(400, str(error), param="messages", code="cache_too_small")
+def _from_request(error: RequestError) -> ApiError:
+    if isinstance(error, PoolExhausted):
+        return ApiError(400, str(error), param=error.param or "messages", code="cache_too_small")
     code = "context_length_exceeded" if isinstance(error, ContextLengthExceeded) else INVALID_VALUE
     return ApiError(400, str(error), param=error.param, code=code)
 

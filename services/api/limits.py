@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from prove_core.errors import RequestError
+from services.admission.settings import AdmissionSettings
 from services.api.schema import ChatCompletionRequest
 from services.config.limits import RequestLimits
 
@@ -21,13 +22,27 @@ def check_prompt(tokens: int, limits: RequestLimits) -> None:
         raise RequestError(f"messages have {tokens} tokens; this server takes at most {most}", "messages")
 
 
+def check_may_wait(prompt: int, request: ChatCompletionRequest, admission: AdmissionSettings) -> None:
+    """Raise `RequestError` for one whose prompt and completion are more tokens than all that may wait together.
+
+    While others run or wait it would be turned away, however often it came back.
+    """
+    most, asked = admission.most_waiting, request.completion_limit
+    if most is None or prompt + (asked or 1) <= most:
+        return
+    bound = f"this server takes at most {most} for prompt and completion together (admission.max_queued_tokens)"
+    if asked is None or prompt >= most:
+        raise RequestError(f"messages have {prompt} tokens; {bound}", "messages")
+    field = request.completion_field
+    raise RequestError(f"messages have {prompt} tokens and {field} is {asked}; {bound}", field)
+
+
 def _counts(request: ChatCompletionRequest, limits: RequestLimits) -> Iterator[tuple[str, int, int | None, str]]:
     stops = request.stop or ()
-    completion = "max_tokens" if request.max_tokens is not None else "max_completion_tokens"
     yield "messages", len(request.messages), limits.max_messages, "messages "
     yield "n", request.n or 1, limits.max_choices, ""
     yield "stop", len(stops), limits.max_stops, "strings "
     yield "stop", max(map(len, stops), default=0), limits.max_stop_length, "characters a string "
     yield "stop_token_ids", len(request.stop_token_ids or ()), limits.max_stops, "ids "
     yield "logit_bias", len(request.logit_bias or {}), limits.max_logit_biases, "entries "
-    yield completion, request.completion_limit or 1, limits.max_completion_tokens, ""
+    yield request.completion_field, request.completion_limit or 1, limits.max_completion_tokens, ""

@@ -124,6 +124,11 @@ class ChatCompletionRequest(SamplingOptions):
         return self.max_tokens if self.max_tokens is not None else self.max_completion_tokens
 
     @property
+    def completion_field(self) -> str:
+        """The name under which the request gives its `completion_limit`, if it gives one."""
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
+    @property
     def include_usage(self) -> bool:
         """Whether a stream ends with a usage chunk."""
         return self.stream_options is not None and bool(self.stream_options.include_usage)

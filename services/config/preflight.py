@@ -30,11 +30,17 @@ def configured_pools(settings: Settings) -> dict[Role, int]:
     return {role: tokens for role, tokens in sizes.items() if tokens != "auto"}
 
 
-def check_pools(settings: Settings, context: int, pools: Mapping[Role, int]) -> None:
+def check_sizes(settings: Settings, context: int, pools: Mapping[Role, int]) -> None:
     """Refuse KV `pools` (tokens by role) too small for a session of `context` tokens; warn of those that will starve.
 
-    Raises TooLittleMemory.
+    And of a queue that is too short for such a session. Raises TooLittleMemory.
     """
+    longest = settings.admission.most_waiting
+    if longest is not None and longest < context:
+        logger.warning(
+            f"requests of more than admission.max_queued_tokens ({longest}) are refused,"
+            f" though the context holds {context} tokens: raise it to that"
+        )
     for role, part in _roles(settings).items():
         warning = check_pool(pools[role], context, part.max_ongoing_requests, role.value) if role in pools else None
         if warning is not None:

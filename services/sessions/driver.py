@@ -51,7 +51,7 @@ def complete(
     """Run one completion: steps as they are committed, then `Finished`; `Degraded` where the fallback begins or ends.
 
     Replicas that die on the way cost time, never a token. Raises `ReplicaUnavailable` when no other is to be had, and
-    what the engines answer (`RequestError`, `PoolExhausted`). Opens the sessions that it needs; the caller closes.
+    what the engines answer (`RequestError` and others). Opens the sessions that it needs; the caller closes.
     """
     proposer = sessions[Role.PROPOSER]
     if request.params.mode not in TWO_MODEL_MODES:

@@ -137,6 +137,25 @@ def test_too_much_is_429_with_a_retry_that_follows_the_rate() -> None:
     _run(run())
 
 
+@pytest.mark.parametrize(("tokens", "waits"), [(300, True), (0, False)])
+def test_whatever_is_larger_than_the_queue_waits_in_an_empty_one_if_there_is_one(tokens: int, waits: bool) -> None:
+    async def run() -> None:
+        hall, gate = _Hall(100), _gate(tokens=tokens)
+        seat = await _enter(gate, hall, 100)
+        large, next_one = _enter(gate, hall, 1000), _enter(gate, hall, 1)
+        await asyncio.sleep(0)
+        assert (gate.waiting, gate.queued_tokens) == ((1, 300) if waits else (0, 0))
+        _leave(gate, seat)
+        for refused in (next_one,) if waits else (large, next_one):
+            with pytest.raises(ApiError, match="at its limit"):
+                await refused
+        if waits:
+            _leave(gate, await large)
+        assert (gate.running, hall.room) == (0, 100)
+
+    _run(run())
+
+
 def test_all_who_wait_can_be_refused() -> None:
     async def run() -> None:
         hall, gate = _Hall(100), _gate()

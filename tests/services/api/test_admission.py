@@ -95,6 +95,41 @@ def test_priority_decides_who_is_next() -> None:
     run_in_loop(run())
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_what_could_never_wait_is_400_with_the_field_and_the_bound(name: str) -> None:
+    """Busy or idle: no retry would help. The bound itself is served."""
+
+    async def run() -> None:
+        async with toy_server(router={"max_ongoing_requests": 1}, admission={"max_queued_tokens": 300}) as server:
+            prompt = (await server.ask(max_tokens=1)).json()["usage"]["prompt_tokens"]
+            beyond = [(name, {name: 301 - prompt}), ("messages", {name: 1}), ("messages", {})]
+            asks = [
+                server.ask(**({} if field == name else {"text": "so long " * 200}), **more) for field, more in beyond
+            ]
+            for (field, _), reply in zip(beyond, await asyncio.gather(*asks), strict=True):
+                error = _error(reply, 400)
+                assert (error["param"], error["code"]) == (field, "invalid_value")
+                assert "300" in error["message"]
+                assert "admission.max_queued_tokens" in error["message"]
+            async with server.service.reception.admitted(OCCUPANT):
+                assert (await server.ask(**{name: 301 - prompt})).status_code == 400
+                waiting = asyncio.create_task(server.ask(**{name: 300 - prompt}))
+                await _until_waiting(server, 1)
+            _text(await waiting)
+            _text(await server.ask(n=9, **{name: 300 - prompt}))
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("name", ["max_queued_tokens", "max_queued_requests"])
+def test_without_a_queue_no_size_is_too_large(name: str) -> None:
+    async def run() -> None:
+        async with toy_server(admission={name: 0}) as server:
+            _text(await server.ask(max_tokens=400))
+
+    run_in_loop(run())
+
+
 @pytest.mark.parametrize("priority", [2**31, 1.5, "high", True])
 def test_a_priority_is_an_integer_of_32_bits(priority: object) -> None:
     async def run() -> None:

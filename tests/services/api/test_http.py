@@ -98,14 +98,17 @@ def test_what_does_not_fit_is_refused_with_the_true_numbers() -> None:
     async def run() -> None:
         async with toy_server() as server:
             prompt = (await server.ask(max_tokens=1)).json()["usage"]["prompt_tokens"]
-            error = _error(await server.ask(max_tokens=CONTEXT), 400)
-            assert error["code"] == "context_length_exceeded"
+            for name in ("max_tokens", "max_completion_tokens"):
+                error = _error(await server.ask(**{name: CONTEXT}), 400)
+                assert (error["code"], error["param"]) == ("context_length_exceeded", name)
             assert all(str(number) in error["message"] for number in (CONTEXT, prompt, prompt + CONTEXT))
             error = _error(await server.ask("x y " * CONTEXT), 400)
             assert error["param"] == "messages"
         async with toy_server(tokens=256) as server:
+            error = _error(await server.ask("x y " * 200, max_tokens=1), 400)
+            assert (error["code"], error["param"]) == ("cache_too_small", "messages")
             error = _error(await asyncio.wait_for(server.ask(max_tokens=400), 1), 400)
-            assert error["code"] == "cache_too_small"
+            assert (error["code"], error["param"]) == ("cache_too_small", "max_tokens")
             assert all(str(number) in error["message"] for number in (256, prompt, prompt + 400))
 
     run_in_loop(run())
