@@ -1,15 +1,18 @@
 """The Router's end: one connection per replica, shared by all of the Router's sessions there."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator
 from contextvars import Context
 from dataclasses import dataclass
 
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
-from services.channel.errors import ChannelClosed, MalformedFrame
-from services.channel.framing import MAX_BODY_BYTES, VERSION
-from services.channel.messages import Failure, Hello, Message, Ping, Pong, Release, Welcome, to_error
+from services.channel.errors import ChannelClosed, MalformedBody, MalformedFrame
+from services.channel.framing import MAX_BODY_BYTES, VERSION, Frame
+from services.channel.messages import REPLIES, Failure, Hello, Message, Ping, Pong, Release, Welcome, to_error
 from services.channel.protocol import Connection
+
+logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
 SILENCE_LIMIT_S = 5.0
@@ -93,6 +96,12 @@ class Channel(Connection):
             return  # that it was heard is all there is to it
         else:
             raise MalformedFrame(f"a router takes no {type(message).__name__}")
+
+    def not_understood(self, frame: Frame, error: MalformedBody) -> None:
+        if frame.kind not in REPLIES:
+            raise error
+        logger.warning("an answer was not understood: %s", error)
+        self._deliver(frame.rid, error)
 
     def beat(self) -> None:
         self.send(0, Ping())

@@ -29,6 +29,10 @@ class MalformedFrame(ProveError):
     """The peer sent bytes that are no frame of this protocol version; the connection is closed."""
 
 
+class MalformedBody(MalformedFrame):
+    """A whole frame whose body means nothing. Those that follow can be read: only this one's sender is to blame."""
+
+
 class ReplicaUnavailable(ProveError):
     """No replica of a role could be had in time, or a session was lost again and again."""
 

@@ -31,7 +31,7 @@ from prove_core.types import (
     TokenIds,
     Verify,
 )
-from services.channel.errors import MalformedFrame
+from services.channel.errors import MalformedBody
 from services.channel.framing import Frame, FrameKind, pack
 
 
@@ -124,6 +124,8 @@ _KIND_OF: Mapping[type, FrameKind] = {
 MAX_LOGPROBS = 20  # OpenAI's
 _CALLS = frozenset(_KIND_OF[kind] for kind in get_args(Call))
 _ANSWERS = frozenset(_KIND_OF[kind] for kind in get_args(Answer))
+REQUESTS = _CALLS | {FrameKind.GENERATE}
+REPLIES = _ANSWERS | {FrameKind.STEP, FrameKind.FINISHED, FrameKind.FAILURE}
 _DECODERS = {kind: msgspec.msgpack.Decoder(body) for kind, body in _BODIES.items()}
 _ENCODE = msgspec.msgpack.Encoder().encode
 _ERRORS: Mapping[str, type[ProveError]] = {
@@ -143,11 +145,11 @@ def encode(message: Message, rid: int) -> bytes:
 
 
 def decode(frame: Frame) -> Message:
-    """The frame's message, of exactly the type its kind promises. Raises `MalformedFrame`."""
+    """The frame's message, of exactly the type its kind promises. Raises `MalformedBody`."""
     try:
         body = _DECODERS[frame.kind].decode(frame.body)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise MalformedFrame(f"{frame.kind.name} frame: {error}") from error
+        raise MalformedBody(f"{frame.kind.name} frame: {error}") from error
     if frame.kind in _CALLS:
         request = CallRequest(*body)
         _check(request)
@@ -168,7 +170,7 @@ def _check_generate(request: GenerateRequest) -> None:
         or min(limits.min_tokens, params.overlap_rows) < 0
         or min((*request.prompt, *limits.stop_ids), default=0) < 0
     ):
-        raise MalformedFrame("generate frame with a negative id, or a limit or size below 1")
+        raise MalformedBody("generate frame with a negative id, or a limit or size below 1")
     _check_sampling(request.sampling)
 
 
@@ -190,9 +192,9 @@ def _check(request: CallRequest) -> None:
             sizes = tuple(branch.placeholders + 1 for branch in branches)
             places = tuple(branch.accepted for branch in branches)
     if max(places, default=0) > len(block) or len(set(places)) < len(places):
-        raise MalformedFrame(f"{type(call).__name__} frame with a branch outside its block, or two in one place")
+        raise MalformedBody(f"{type(call).__name__} frame with a branch outside its block, or two in one place")
     if min((commit.keep, *commit.append, *block, *places), default=0) < 0 or min(sizes, default=1) < 1:
-        raise MalformedFrame(f"{type(call).__name__} frame with a negative id, keep or size")
+        raise MalformedBody(f"{type(call).__name__} frame with a negative id, keep or size")
     _check_sampling(request.sampling)
 
 
@@ -211,7 +213,7 @@ def _check_sampling(params: SamplingParams | None) -> None:
         and min((params.top_k, params.prompt_length, params.seed, *(token for token, _ in params.logit_bias))) >= 0
     )
     if not sound:
-        raise MalformedFrame("frame with a sampling number that is out of range")
+        raise MalformedBody("frame with a sampling number that is out of range")
 
 
 def failure(error: ProveError) -> Failure:

@@ -5,8 +5,8 @@ import logging
 import socket
 from typing import cast
 
-from services.channel.errors import ChannelClosed, Loss, MalformedFrame
-from services.channel.framing import FrameReader
+from services.channel.errors import ChannelClosed, Loss, MalformedBody, MalformedFrame
+from services.channel.framing import Frame, FrameReader
 from services.channel.heartbeat import Heartbeat
 from services.channel.messages import Message, decode, encode
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Connection(asyncio.Protocol):
-    """Splits the stream into messages for `received`. A bad frame, or silence, closes this connection only."""
+    """Splits the stream into messages for `received`. Broken framing, or silence, closes this connection only."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, max_body_bytes: int, silence_limit_s: float) -> None:
         self._loop = loop
@@ -39,10 +39,22 @@ class Connection(asyncio.Protocol):
             for frame in self._reader.feed(data):
                 if self.closed:
                     return
-                self.received(frame.rid, decode(frame))
+                self._take(frame)
         except MalformedFrame as error:
             logger.warning("closing a channel: %s", error)
             self.close()
+
+    def _take(self, frame: Frame) -> None:
+        try:
+            message = decode(frame)
+        except MalformedBody as error:
+            self.not_understood(frame, error)
+        else:
+            self.received(frame.rid, message)
+
+    def not_understood(self, frame: Frame, error: MalformedBody) -> None:
+        """Act on a frame whose body means nothing. Raises the error where that is nobody's in particular."""
+        raise error
 
     def received(self, rid: int, message: Message) -> None:
         """Act on one message. Raises `MalformedFrame` for one that this end does not take."""

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from prove_core.errors import ProveError
 from prove_core.types import CallRequest, CallResult, Finished, GenerateRequest, Step
-from services.channel.errors import ChannelClosed, MalformedFrame
-from services.channel.framing import MAX_BODY_BYTES, MAX_HELLO_BYTES, VERSION
-from services.channel.messages import Hello, Message, Ping, Pong, Release, Welcome, failure
+from services.channel.errors import ChannelClosed, MalformedBody, MalformedFrame
+from services.channel.framing import MAX_BODY_BYTES, MAX_HELLO_BYTES, VERSION, Frame
+from services.channel.messages import REQUESTS, Hello, Message, Ping, Pong, Release, Welcome, failure
 from services.channel.protocol import Connection
 
 logger = logging.getLogger(__name__)
@@ -94,6 +94,12 @@ class ServerConnection(Connection):
                 self.send(rid, failure(error))
         else:
             raise MalformedFrame(f"a replica takes no {type(message).__name__}")
+
+    def not_understood(self, frame: Frame, error: MalformedBody) -> None:
+        if not self._greeted or frame.kind not in REQUESTS:
+            raise error
+        logger.warning("refused a call: %s", error)
+        self.send(frame.rid, failure(error))
 
     def _submit(self, rid: int, message: CallRequest | GenerateRequest) -> None:
         if isinstance(message, CallRequest):

@@ -2,28 +2,35 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import services.channel.server as channel_server
+from prove_core.errors import ProveError
 from prove_core.types import (
+    Branch,
     CallRequest,
     CallResult,
     Commit,
     DecodingParams,
+    Fuse,
     GenerateRequest,
     Limits,
     Mode,
     Proposal,
     Propose,
+    SamplingParams,
     Verify,
 )
-from services.channel.client import Channel
-from services.channel.framing import HEADER, MAX_BODY_BYTES, VERSION, FrameKind
-from services.channel.messages import Hello, Release, Welcome, encode
+from services.channel.client import Channel, _Unary
+from services.channel.errors import MalformedBody
+from services.channel.framing import HEADER, MAX_BODY_BYTES, VERSION, FrameKind, pack
+from services.channel.messages import REPLIES, REQUESTS, Hello, Release, Welcome, encode
 from tests.core.toy import ToyRunner, continuation
 from tests.services.toy_engine import Replica, replicas, run_in_loop
 
@@ -33,6 +40,8 @@ CALLS = [
     encode(GenerateRequest("g", (1, 2), DecodingParams(Mode.LOSSLESS), Limits(8)), 3),
     encode(Release("s"), 4),
 ]
+LONG = GenerateRequest("long", (1, 2), DecodingParams(Mode.AR), Limits(4000))
+RID = 77
 ENDS_WITHIN_S = 5.0
 
 Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -174,5 +183,70 @@ def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None
         async with _watched() as (_, dial):
             readers = [(await dial())[0] for _ in range(50)]
             await asyncio.gather(*map(_closed, readers))
+
+    run_in_loop(run())
+
+
+BAD_CALLS: dict[str, bytes] = {
+    **{f"no {kind.name.lower()}": pack(kind, RID, b"\xc1") for kind in sorted(REQUESTS)},
+    "a call of another kind": pack(FrameKind.FUSE, RID, CALLS[0][HEADER.size :]),
+    "negative id": encode(CallRequest(Commit("bad", 1, 0, (-1,)), Propose(3)), RID),
+    "no block": encode(CallRequest(Commit("bad", 1, 0, (1,)), Propose(0)), RID),
+    "branch outside its block": encode(CallRequest(Commit("bad", 1, 0, (1,)), Fuse((2,), (Branch(2, 1),))), RID),
+    "no tokens to come": encode(GenerateRequest("bad", (1,), DecodingParams(Mode.AR), Limits(0)), RID),
+    "cannot be computed": encode(
+        CallRequest(Commit("bad", 1, 0, (1,)), Propose(3), sampling=SamplingParams(1, temperature=math.nan)), RID
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_CALLS.values(), ids=BAD_CALLS.keys())
+def test_a_call_that_means_nothing_is_refused_and_the_connections_other_sessions_go_on(bad: bytes) -> None:
+    async def run() -> None:
+        async with _watched() as (replica, _):
+            channel = await Channel.connect(replica.endpoint)
+            async with contextlib.aclosing(channel.generate(LONG)) as stream:
+                await anext(stream)
+                culprit = _Unary("bad", asyncio.get_running_loop())
+                channel._pending[RID] = culprit  # in place of a Router with a bug
+                assert channel._transport is not None
+                channel._transport.write(bad)
+                with pytest.raises(ProveError, match=r"(?i)frame"):
+                    await asyncio.wait_for(culprit.future, ENDS_WITHIN_S)
+                again = await channel.submit(CallRequest(Commit("bad", 1, 0, (7, 8)), Propose(2)))
+                assert _first(again) == ToyRunner.next_token((7, 8))
+                await anext(stream)
+            channel.close()
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("kind", sorted(REPLIES))
+def test_an_answer_that_means_nothing_fails_its_call_and_no_other(kind: FrameKind) -> None:
+    async def run() -> None:
+        async with _watched() as (replica, _):
+            channel = await Channel.connect(replica.endpoint)
+            one, other = channel.generate(LONG), channel.generate(replace(LONG, session="other"))
+            await anext(one)
+            await anext(other)
+            for connection in replica.server.connections:
+                assert connection._transport is not None
+                connection._transport.write(pack(kind, 1, b"\xc1"))  # `one` was the first call
+            with pytest.raises(MalformedBody):
+                async for _ in one:
+                    pass
+            await anext(other)
+            channel.close()
+
+    run_in_loop(run())
+
+
+@pytest.mark.parametrize("kind", sorted(set(FrameKind) - REQUESTS - {FrameKind.RELEASE, FrameKind.PING}))
+def test_a_frame_that_no_router_sends_ends_the_connection(kind: FrameKind) -> None:
+    async def run() -> None:
+        async with _watched() as (replica, dial):
+            reader, writer = await dial()
+            writer.write(_hello(replica) + pack(kind, RID, b"\xc1"))
+            await _closed(reader)
 
     run_in_loop(run())
