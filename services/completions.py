@@ -28,7 +28,7 @@ from services.placement.booking import PlacingLessor
 from services.placement.fleet import Fleet, Report
 from services.run import Plan, RequestRun
 from services.sessions.factory import SessionFactory
-from services.telemetry.access import refusals_told, told
+from services.telemetry.access import tell_refusal, told
 from services.telemetry.origin import Origin
 from services.telemetry.traces import traced
 
@@ -132,9 +132,17 @@ class ChatService:
 
     @contextlib.contextmanager
     def refusing(self) -> Iterator[None]:
-        """Around what may refuse a request before `events`: it is counted and logged."""
-        with refusals_told(), self.metrics.refusing():
+        """Around what may refuse a request before `events`."""
+        try:
             yield
+        except BaseException as error:
+            self.refused(error)
+            raise
+
+    def refused(self, error: BaseException) -> None:
+        """Count and log a request that was refused before `events`."""
+        tell_refusal(error)
+        self.metrics.refused(error)
 
     async def _run(self, plan: Plan, meter: RequestMeter) -> Events:
         demand = Demand(plan.prompt, plan.limits.max_tokens, plan.head.choices, plan.roles, plan.priority)

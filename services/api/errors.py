@@ -1,7 +1,7 @@
 """Every failure in OpenAI's shape: {"error": {"message", "type", "param", "code"}} with the right status."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from prove_core.errors import ContextLengthExceeded, EngineStopped, PoolExhausted, ProveError, RequestError
 from services.channel.errors import ReplicaUnavailable
@@ -47,6 +48,10 @@ class ApiError(Exception):
         message = _printable(str(self))
         param = None if self.param is None else _printable(self.param)
         return {"error": {"message": message, "type": self.type, "param": param, "code": self.code}}
+
+
+Refused = Callable[[Scope, ApiError], None]
+"""Told of a request that a middleware refuses."""
 
 
 def model_not_found(name: str) -> ApiError:

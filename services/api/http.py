@@ -25,6 +25,7 @@ from services.security.keys import Keys
 from services.telemetry.origin import Origin
 
 T = TypeVar("T")
+CHAT = "/v1/chat/completions"
 READ = ["GET", "HEAD"]  # the HTTP server leaves the body out of a reply to HEAD
 
 
@@ -37,9 +38,14 @@ def create_app(
     """
     app = FastAPI(title="ProVe", openapi_url=None, docs_url=None, redoc_url=None)
     errors.install(app)
+
+    def refused(scope: Scope, error: errors.ApiError) -> None:
+        if scope["method"] == "POST" and scope["path"] == CHAT:  # nothing else counts as a request
+            service.refused(error)
+
     if keys is not None:
-        app.add_middleware(Guard, keys=keys)
-    app.add_middleware(RequestIds, returned=returns_ids)  # the last one is the outermost
+        app.add_middleware(Guard, keys=keys, refused=refused)
+    app.add_middleware(RequestIds, refused=refused, returned=returns_ids)  # the last one is the outermost
     app.include_router(page_router())
     card = ModelCard(id=service.settings.served_name, created=int(time.time()), decoding=service.decoding)
 
@@ -57,7 +63,7 @@ def create_app(
             raise errors.model_not_found(name)
         return card
 
-    @app.post("/v1/chat/completions")
+    @app.post(CHAT)
     async def chat_completions(request: Request) -> Response:
         with service.refusing():
             body = ChatCompletionRequest.parse(await read_json_body(request, service.settings.limits.max_body_bytes))

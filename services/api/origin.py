@@ -6,7 +6,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from services.api.errors import INVALID_VALUE, ApiError, response
+from services.api.errors import INVALID_VALUE, ApiError, Refused, response
 from services.telemetry.origin import CURRENT_ID, REQUEST_ID, Origin
 
 HEADER = "x-request-id"
@@ -18,8 +18,9 @@ class RequestIds:
     `returned`: whether replies carry the id from here. Behind Ray Serve they don't: its proxy adds it, come what may.
     """
 
-    def __init__(self, app: ASGIApp, *, returned: bool = True) -> None:
+    def __init__(self, app: ASGIApp, refused: Refused, *, returned: bool = True) -> None:
         self._app = app
+        self._refused = refused
         self._returned = returned
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,7 +37,9 @@ class RequestIds:
         reply = _Reply(origin.id if self._returned else None, send)
         if not valid:
             message = f"{HEADER} must be 1 to 128 letters, digits or . _ : @ = + -"
-            await response(ApiError(400, message, param=HEADER, code=INVALID_VALUE))(scope, receive, reply.send)
+            refusal = ApiError(400, message, param=HEADER, code=INVALID_VALUE)
+            self._refused(scope, refusal)
+            await response(refusal)(scope, receive, reply.send)
             return
         try:
             await self._app(scope, receive, reply.send)

@@ -216,11 +216,6 @@ class RequestMetrics:
             self._modes[mode] = ModeMetrics(self._metrics, mode)
         return RequestMeter(self._modes[mode], prompt_tokens, choices, arrived)
 
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Around what may refuse a request before it begins: that is an outcome too, of no known mode."""
-        try:
-            yield
-        except BaseException as error:
-            self._metrics.outcomes.labels(UNKNOWN, outcome_of(error)).inc()
-            raise
+    def refused(self, error: BaseException) -> None:
+        """A request was refused with `error` before it began: that is an outcome too, of no known mode."""
+        self._metrics.outcomes.labels(UNKNOWN, outcome_of(error)).inc()

@@ -19,15 +19,10 @@ def told(meter: RequestMeter) -> Iterator[None]:
         logger.info("request ended", extra=_fields(meter))
 
 
-@contextmanager
-def refusals_told() -> Iterator[None]:
-    """Around what may refuse a request before it begins."""
-    try:
-        yield
-    except BaseException as error:
-        shown = expected(error)
-        logger.info("request refused", extra={"outcome": outcome_of(error), "code": shown.code if shown else None})
-        raise
+def tell_refusal(error: BaseException) -> None:
+    """The line about a request that was refused with `error` before it began."""
+    shown = expected(error)
+    logger.info("request refused", extra={"outcome": outcome_of(error), "code": shown.code if shown else None})
 
 
 def _fields(meter: RequestMeter) -> dict[str, object]:

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Scope
 
 from services.api import errors
 from services.api.origin import HEADER, RequestIds
@@ -16,6 +17,10 @@ from tests.services.toy_server import body, toy_server
 
 ID = "Root=1-67891233-abc:def@x.y+z"
 PATH = "/v1/chat/completions"
+
+
+def _unheard(scope: Scope, error: errors.ApiError) -> None:
+    """Nobody counts what is refused."""
 
 
 def test_every_reply_carries_the_clients_id() -> None:
@@ -78,7 +83,7 @@ def test_one_id_for_two_requests_at_once_serves_both() -> None:
 def test_a_bug_is_answered_with_an_id_too() -> None:
     app = FastAPI()
     errors.install(app)
-    app.add_middleware(RequestIds)
+    app.add_middleware(RequestIds, refused=_unheard)
 
     @app.get("/bug")
     async def bug() -> None:
@@ -97,7 +102,7 @@ def test_a_bug_is_answered_with_an_id_too() -> None:
 
 def test_where_serve_returns_the_id_it_is_not_added_again() -> None:
     app = FastAPI()
-    app.add_middleware(RequestIds, returned=False)
+    app.add_middleware(RequestIds, refused=_unheard, returned=False)
 
     async def run() -> None:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://toy") as client:

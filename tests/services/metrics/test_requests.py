@@ -136,6 +136,23 @@ def test_refused_requests_are_outcomes() -> None:
     run_in_loop(run())
 
 
+def test_requests_that_are_refused_before_they_are_read_are_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of completions alone: whoever looks for a page without a key has made no request."""
+    monkeypatch.setenv("TEST_KEYS", "key-0123456789abcdef")
+    chat, good = "/v1/chat/completions", {"Authorization": "Bearer key-0123456789abcdef"}
+
+    async def run() -> None:
+        async with toy_server(security={"api_keys_env": "TEST_KEYS"}) as server:
+            for headers in ({}, {"Authorization": "Bearer x"}, {**good, "x-request-id": "no good"}):
+                assert (await server.client.post(chat, json=body(), headers=headers)).status_code in (400, 401)
+                for method, path in (("GET", chat), ("GET", "/v1/models"), ("POST", "/nothing")):
+                    assert (await server.client.request(method, path, headers=headers)).status_code in (400, 401)
+            assert total(server.registry, "request_outcomes_total", outcome="rejected", mode="unknown") == 3
+            assert total(server.registry, "request_outcomes_total") == 3
+
+    run_in_loop(run())
+
+
 def test_a_late_request_is_a_timeout() -> None:
     async def run() -> None:
         async with toy_server(limits={"request_timeout_s": 0.01}) as server:
