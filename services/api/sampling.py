@@ -1,5 +1,6 @@
 """Fields of a request that say how a token is chosen: OpenAI's, and those that vLLM adds."""
 
+import re
 import secrets
 from dataclasses import replace
 from typing import Annotated, Any
@@ -14,22 +15,20 @@ from services.api.refusals import invalid
 from services.config.limits import MOST_BIASES
 
 GREEDY_BELOW = 1e-5  # vLLM's: so near 0 a draw is the argmax, and numbers may overflow
-_DIGITS = 10  # of a token id, at most
+_TOKEN_ID = r"^(0|[1-9][0-9]{0,9})$"  # one way to write each: two keys for one id would hide one of the biases
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Biases = Annotated[dict[str, Bias], Field(max_length=MOST_BIASES)]
-BiasesByDigits = Annotated[
-    dict[Annotated[str, Field(pattern=rf"^[0-9]{{1,{_DIGITS}}}$")], Bias], Field(max_length=MOST_BIASES)
-]
+BiasesByDigits = Annotated[dict[Annotated[str, Field(pattern=_TOKEN_ID)], Bias], Field(max_length=MOST_BIASES)]
 
 
 def _token_id_keys(bias: object) -> object:
     if isinstance(bias, dict):
         for key in bias:
-            if not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= _DIGITS):
-                raise invalid(f"has a key that is not a token id: {key!r:.40}")
+            if not (isinstance(key, str) and re.fullmatch(_TOKEN_ID, key)):
+                raise invalid(f"has a key that is not a token id in plain decimal digits: {key!r:.40}")
     return bias
 
 

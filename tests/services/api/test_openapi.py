@@ -78,6 +78,7 @@ REFUSED: list[dict[str, Any]] = [
     {"n": 17},
     {"max_tokens": 65},
     {"logit_bias": {"AI": 1}},
+    {"logit_bias": {"05": 1}},
     {"logit_bias": {"5": 101}},
     {"temperature": -1},
     {"tools": [{"type": "function"}]},

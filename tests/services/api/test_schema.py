@@ -302,6 +302,18 @@ def test_token_ids_beyond_the_vocabulary() -> None:
     assert raised.value.param == "logit_bias"
 
 
+SPELLINGS = ("0{}", " {}", "{} ", "{}\n", "+{}", "00{}", "{}_0", "\u0665{}", "{}.0", "{}e0")
+
+
+@given(st.integers(0, 2**31), st.sampled_from(SPELLINGS))
+def test_each_token_has_one_key_in_logit_bias(token: int, spelling: str) -> None:
+    """Python reads "05" and " 5" as 5 too: of two biases for one id one would be lost without a word."""
+    biased = parse(logit_bias={str(token): 1}).sampling(3)
+    assert biased is not None
+    assert biased.logit_bias == ((token, 1),)
+    assert refusal(logit_bias={str(token): 1, spelling.format(token): -1})["param"] == "logit_bias"
+
+
 @pytest.mark.parametrize(
     "fields",
     [
