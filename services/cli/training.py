@@ -120,7 +120,7 @@ def serving_yaml(config: ProposerTraining, result: Path) -> str:
         {
             "proposer": {"engine": {"model": as_data(trained_model(config.model, result))}},
             "verifier": None,
-            "decoding": {"mode": "lossless", "block_size": config.adapter.block_size},
+            "decoding": {"block_size": config.adapter.block_size},
         },
         sort_keys=False,
     )

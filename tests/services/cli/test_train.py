@@ -20,6 +20,7 @@ from prove_core.engine.build import build_engine
 from prove_core.training.checkpoint import FILE as CHECKPOINT
 from prove_core.training.config import ProposerTraining, VerifierTraining
 from prove_core.training.metrics import FILE as METRICS
+from prove_core.types import Mode
 from services.cli.main import app
 from services.config.settings import load_settings
 from services.config.training_settings import as_yaml, training_settings
@@ -79,12 +80,13 @@ def test_a_trained_proposer_is_served(model: Path, answers: Path, tmp_path: Path
     settings = load_settings(out / "serve.yaml")
     assert settings.verifier is None
     assert settings.decoding.block_size == 4
+    assert settings.params().mode is Mode.AUTO, "the server's default"
     built = build_engine(settings.proposer.engine, name="trained")
     built.engine.stop()
     assert built.info is not None
     assert built.info.placeholder_id is not None
     generated = invoke("generate", "what is 2 + 3?", "--config", out / "serve.yaml", "--max-tokens", 8)
-    assert "lossless" in generated.stderr
+    assert "auto" in generated.stderr
 
 
 def test_a_trained_verifier_is_loaded_as_it_says(model: Path, answers: Path, tmp_path: Path) -> None:
