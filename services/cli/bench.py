@@ -190,7 +190,8 @@ def gates(
     gate_weights: Annotated[
         Path | None, typer.Option(help="Fit of the logistic gate; default: fitted on the other half of the prompts.")
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="Proposer.")] = "default-proposer",
+    checkpoint: Annotated[str, typer.Option(help="Proposer, or its adapter's base.")] = "default-proposer",
+    adapter: Annotated[Path | None, typer.Option(help="Block adapter on the proposer.")] = None,
     verifier_checkpoint: Annotated[str, typer.Option(help="Verifier.")] = "default-verifier",
     verifier_adapter: Annotated[Path | None, typer.Option(help="Adapter on the verifier.")] = None,
     verifier_layers: Annotated[str | None, typer.Option(help=LAYERS_HELP)] = None,
@@ -206,10 +207,18 @@ def gates(
 
     weights = None if gate_weights is None else read_gate(gate_weights)
     plan = Plan(block_size, max_tokens, stride, tuple(theta or [0.01, 0.05, 0.1]), tau, weights)
-    adapter = None if verifier_adapter is None else str(verifier_adapter)
-    proposer = ModelConfig(checkpoint=checkpoint, dtype=dtype, deterministic=deterministic)
-    verifier = proposer.model_copy(
-        update={"checkpoint": verifier_checkpoint, "adapter": adapter, "layers": parse_layers(verifier_layers)}
+    proposer, verifier = (
+        ModelConfig(
+            checkpoint=name,
+            adapter=None if folder is None else str(folder),
+            layers=layers,
+            dtype=dtype,
+            deterministic=deterministic,
+        )
+        for name, folder, layers in (
+            (checkpoint, adapter, None),
+            (verifier_checkpoint, verifier_adapter, parse_layers(verifier_layers)),
+        )
     )
     report = run(proposer, verifier, data, limit, plan, record)
     _finish(report, "{name:56} {value:9.4f}", json)

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import prove_core
 from prove_core.decoding.gate_file import read_gate
 from prove_core.training.gate import train_gate
 from prove_core.training.gate_records import read_records
 from services.cli.main import app
 
+ADAPTER = Path(prove_core.__file__).parent / "adapters" / "smollm2-135m-block8"
 POLICIES = (
     "lossless",
     "mars_tau0.9",
@@ -28,6 +30,7 @@ def test_records_are_judged_fitted_and_decoded(tmp_path: Path) -> None:
         '{"prompt": "Tell me about the sea and the people who live beside it."}\n'
     )
     common = ("--data", data, "--max-tokens", "12", "--theta", "0.01", "--stride", "3")
+    common += ("--checkpoint", "smollm2-135m-instruct", "--adapter", ADAPTER)
     common += ("--verifier-checkpoint", "smollm2-135m-instruct", "--verifier-layers", "2")
     result = CliRunner().invoke(
         app, ["bench", "gates", *map(str, common), "--json", str(out), "--record", str(records)]
@@ -36,6 +39,8 @@ def test_records_are_judged_fitted_and_decoded(tmp_path: Path) -> None:
     blocks = read_records(records)
     report = json.loads(out.read_text())
     figures = report["figures"]
+    assert report["config"]["proposer"]["adapter"] == str(ADAPTER)
+    assert report["config"]["verifier"]["adapter"] is None
     assert report["config"]["verifier"]["layers"] == 2
     assert (figures["prompts"], figures["blocks"]) == (2, len(blocks))
     for name in POLICIES:
