@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prove_core.errors import CheckpointError, DataError
-from prove_core.model.adapters import base_record
+from prove_core.model.adapters import AdapterFolder, base_record, check_base, read_adapter
 from prove_core.model.info import read_info
-from prove_core.model.layers import pick_layers
+from prove_core.model.layers import pick_layers, wanted_layers
 from prove_core.model.loader import LoadedModel, load
 from prove_core.model.progress import SILENT, Progress
-from prove_core.model.source import Source, resolve
+from prove_core.model.source import Source, describe, resolve
 from prove_core.text.data import DataTokenizer
 from prove_core.training.ar_task import ArTask
 from prove_core.training.block_task import BlockTask
@@ -43,14 +43,15 @@ def train_proposer(
     Answers the folder of the result, `out`/adapter (LoRA) or `out`/model (full); None when `stop` said so before the
     end: the same call goes on later. Raises DataError, CheckpointError, UnsupportedModel.
     """
-    loaded, source, examples = _begin(config, data, out, progress)
+    start = None if config.warm_start is None else read_adapter(config.warm_start)
+    loaded, source, examples = _begin(config, data, out, progress, start)
     if loaded.info.placeholder_id is None:
         raise CheckpointError(f"checkpoint {source.name!r} has no obvious placeholder token: set model.placeholder")
-    if config.warm_start is None:
+    if start is None:
         proposer = BlockProposer(loaded.model, config.adapter, method=config.method, seed=config.seed)
         proposer.start_from_tokens(examples)
     else:
-        proposer = load_proposer(loaded.model, Path(config.warm_start).expanduser(), config.adapter)
+        proposer = load_proposer(loaded.model, start.path, config.adapter)
         if proposer.method is not config.method:
             raise CheckpointError(f"{config.warm_start} is a {proposer.method.value} adapter: set method to that")
     trainer = Trainer(BlockTask(proposer, examples, config), examples, config, config.batch, out)
@@ -98,17 +99,23 @@ def _pick(loaded: LoadedModel, examples: Sequence[Example], count: int, progress
 
 
 def _begin(
-    config: Run, data: Sequence[Path], out: Path, progress: Progress
+    config: Run, data: Sequence[Path], out: Path, progress: Progress, start: AdapterFolder | None = None
 ) -> tuple[LoadedModel, Source, list[Example]]:
+    """The model with the layers that the adapter `start` was trained on, if it is to go on from one."""
     source = resolve(config.model.checkpoint, progress)
     if source.adapter is not None or config.model.adapter is not None:
         raise CheckpointError("training starts from a checkpoint without an adapter: name the base alone")
+    layers = config.model.layers
+    if start is not None:
+        check_base(start, source)
+        layers = wanted_layers(layers, start, describe(source).text.num_hidden_layers, source.name)
     progress.stage("reading the data")
     info = read_info(config.model, progress)
     text = DataTokenizer(info.tokenizer, info.eos_ids)
     examples = read_examples(data, vocabulary=info.vocab_size, text=text)
     _claim(config, data, out)  # once the data is known to be good: a folder is claimed for good
-    return load(config.model, progress, attention="sdpa"), source, examples
+    model = config.model.model_copy(update={"layers": layers})
+    return load(model, progress, attention="sdpa"), source, examples
 
 
 def _claim(config: Run, data: Sequence[Path], out: Path) -> None:

@@ -99,6 +99,25 @@ def test_a_warm_start_goes_on_from_an_adapter_with_more_rank(base: ModelConfig, 
         train_proposer(ungated, [data], tmp_path / "third")
 
 
+@pytest.mark.parametrize("layers", [None, (0, 2)])
+def test_a_warm_start_keeps_its_adapters_layers(
+    base: ModelConfig, data: Path, tmp_path: Path, layers: tuple[int, ...] | None
+) -> None:
+    """Named again or not; other ones are refused, as where an adapter is loaded."""
+    model, short = base.model_copy(update={"layers": layers}), OptimizerConfig(steps=1)
+    first = train_proposer(proposer_config(model, optimizer=short), [data], tmp_path / "first")
+    for name, same in (("second", base), ("third", model)):
+        config = proposer_config(same, warm_start=str(first), optimizer=short)
+        second = train_proposer(config, [data], tmp_path / name)
+        assert second is not None
+        record = read_adapter(str(second)).record
+        assert record is not None
+        assert record.layers == layers
+    other = proposer_config(base.model_copy(update={"layers": 1}), warm_start=str(first), optimizer=short)
+    with pytest.raises(CheckpointError, match="trained on other layers"):
+        train_proposer(other, [data], tmp_path / "fourth")
+
+
 @pytest.mark.parametrize("layers", [None, 1, (0, 2)])
 @pytest.mark.parametrize("role", ["verifier", "proposer"])
 def test_an_adapter_brings_its_layers(
