@@ -17,6 +17,7 @@ from prove_core.engine.job import Done, Job
 from prove_core.engine.observer import UNOBSERVED, EngineObserver
 from prove_core.engine.recent import Recent
 from prove_core.engine.scheduler import Planned, Scheduler
+from prove_core.engine.stats import Counters, EngineStats, snapshot
 from prove_core.errors import EngineStopped, PassFailed, PoolExhausted, ProveError, RanksLost, RequestError, StaleCommit
 from prove_core.kv.pool import PagePool
 from prove_core.kv.sequence import Sequence
@@ -28,54 +29,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECENT_S = 5.0  # calls that were answered before that say nothing about today's queue
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """A snapshot. Seconds since start: `pass_seconds` in forward passes alone, `busy_seconds` with their packing.
-
-    Mode `auto`, counted per completion and pass: `auto_ar` of them plain AR, `auto_proposing` with drafts or
-    placeholders, `auto_rows` rows planned for both.
-    `queued_rows`: still to run for the calls that wait; `queue_wait_p90`: of the calls answered lately, in seconds.
-    Of the `free_pages` some are `idle_pages`: only the prefix cache remembers them. It was asked for
-    `prefix_queried_tokens` and had `prefix_hit_tokens`. `starved_seconds`: passes that some call missed for want of
-    pages. Of the `waiting_calls` some are `running_calls`: between two of their passes.
-    """
-
-    sessions: int = 0
-    waiting_calls: int = 0
-    free_pages: int = 0
-    cached_pages: int = 0
-    total_pages: int = 0
-    passes: int = 0
-    rows: int = 0
-    preemptions: int = 0
-    pass_seconds: float = 0.0
-    busy_seconds: float = 0.0
-    auto_ar: int = 0
-    auto_proposing: int = 0
-    auto_rows: int = 0
-    queued_rows: int = 0
-    queue_wait_p90: float = 0.0
-    running_calls: int = 0
-    idle_pages: int = 0
-    prefix_queried_tokens: int = 0
-    prefix_hit_tokens: int = 0
-    starved_seconds: float = 0.0
-
-    @property
-    def auto_mean_rows(self) -> float:
-        """Rows that a pass of a completion in mode `auto` has had, on average; 0 before the first."""
-        return self.auto_rows / max(self.auto_ar + self.auto_proposing, 1)
-
-
-@dataclass(slots=True)
-class _Counters:
-    passes: int = 0
-    rows: int = 0
-    pass_seconds: float = 0.0
-    busy_seconds: float = 0.0
-    starved_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -108,7 +61,7 @@ class Engine:
         self._scheduler = Scheduler(config.scheduler)
         self._controller = Controller(max_rows=self._scheduler.widest) if controller is None else controller
         self._inbox = _Inbox()
-        self._counters = _Counters()
+        self._counters = Counters()
         self._waits = Recent(RECENT_S)
         self._observer: EngineObserver = UNOBSERVED
         self._beat = Beat()
@@ -169,28 +122,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges as of now."""
-        return EngineStats(
-            sessions=len(self._scheduler.sessions),
-            waiting_calls=len(self._scheduler),
-            free_pages=self._pool.available,
-            cached_pages=self._pool.cached,
-            total_pages=self._pool.pages,
-            passes=self._counters.passes,
-            rows=self._counters.rows,
-            preemptions=self._scheduler.preemptions,
-            pass_seconds=self._counters.pass_seconds,
-            busy_seconds=self._counters.busy_seconds,
-            auto_ar=self._controller.choices.ar,
-            auto_proposing=self._controller.choices.proposing,
-            auto_rows=self._controller.choices.rows,
-            queued_rows=sum(job.rows for job in self._scheduler.jobs),
-            queue_wait_p90=self._waits.quantile(0.9),
-            running_calls=sum(job.started is not None for job in self._scheduler.jobs),
-            idle_pages=self._pool.idle,
-            prefix_queried_tokens=self._scheduler.prefix_queried,
-            prefix_hit_tokens=self._scheduler.prefix_hits,
-            starved_seconds=self._counters.starved_seconds,
-        )
+        return snapshot(self._pool, self._scheduler, self._controller, self._counters, self._waits)
 
     def _loop(self) -> None:
         try:

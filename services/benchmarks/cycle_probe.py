@@ -12,7 +12,7 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 
 from prove_core.config import EngineConfig
-from prove_core.engine.engine import EngineStats
+from prove_core.engine.stats import EngineStats
 from prove_core.types import DecodingParams, GenerateRequest, Limits, Mode, Role, Step, TokenIds
 from services.app import model_deployment
 from services.channel.client import ChannelPool

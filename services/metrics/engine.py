@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
-from prove_core.engine.engine import EngineStats
+from prove_core.engine.stats import EngineStats
 from services.metrics import catalogue as declared
 from services.metrics.metric import Kind, Metric
 from services.metrics.registry import Registry

@@ -9,7 +9,8 @@ from typing import Any
 import ray
 from ray import serve
 
-from prove_core.engine.engine import Engine, EngineStats
+from prove_core.engine.engine import Engine
+from prove_core.engine.stats import EngineStats
 from prove_core.model.place import Place
 from services.channel.client import Endpoint
 from services.channel.server import ChannelServer

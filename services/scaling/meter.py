@@ -1,6 +1,6 @@
 """What a replica tells Serve's autoscaler about itself."""
 
-from prove_core.engine.engine import EngineStats
+from prove_core.engine.stats import EngineStats
 
 
 class Meter:

@@ -15,7 +15,7 @@ import openai
 import pytest
 from ray import serve
 
-from prove_core.engine.engine import EngineStats
+from prove_core.engine.stats import EngineStats
 from prove_core.evaluation.prompts import read_prompts
 from services.app import APP_NAME
 from services.config.settings import parse_settings

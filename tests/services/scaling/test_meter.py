@@ -1,6 +1,6 @@
 """Counters to rates."""
 
-from prove_core.engine.engine import EngineStats
+from prove_core.engine.stats import EngineStats
 from services.scaling.meter import Meter
 
 
