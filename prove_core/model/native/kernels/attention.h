@@ -1,73 +1,12 @@
-// Attention over paged KV, in items that threads take one after another: the queries of a window that share a key head,
-// and CHUNK keys. What an item says of a query (its largest score, the sum of its weights, and the weighted values) waits
-// for those of the other chunks. Chunks are counted from the sequence's start, and keys that a row does not see weigh
-// exactly nothing: what comes out for a row does not depend on the rows beside it.
+// Attention over paged KV, in items that threads take one after another: CHUNK keys of one head, and panels of the
+// window's queries that share it. Queries stand in lanes: keys are read where they lie, and the softmax runs down keys.
+// What an item says of a query (its largest score, the sum of its weights, and the weighted values) waits for those of
+// the other chunks. Chunks are counted from the sequence's start, and keys that a row does not see weigh exactly nothing:
+// what comes out for a row does not depend on the rows beside it.
 #pragma once
-#include <cmath>
-#include <vector>
-
-#include "interface.h"
+#include "attention_plan.h"
 
 namespace prove {
-
-constexpr int CHUNK = 128;
-constexpr int SHARING = 16;  // panels of queries for which keys and values are laid out once
-
-// Queries `first ..` of a window, counted row by row, then head by head; `partials`: where what is known of them begins.
-struct Queries {
-    int window, first, count, chunks;
-    int64_t partials;
-};
-
-struct Item {
-    int chunk, from, to;  // panels of queries, of one window
-};
-
-struct AttentionPlan {
-    std::vector<Queries> panels;
-    std::vector<Item> items;
-    Buffer<float> partials;
-
-    void make(const Model& model, const Pass& pass) {
-        panels.clear();
-        items.clear();
-        int per_kv = model.query_heads / model.kv_heads;
-        int64_t size = 0;
-        for (int w = 0; w < pass.window_count; w++) {
-            int rows = pass.windows[w + 1] - pass.windows[w];
-            if (!rows) continue;
-            int chunks = (pass.seen[pass.windows[w + 1] - 1] + CHUNK - 1) / CHUNK;
-            Panels queries(rows * per_kv);
-            int begin = int(panels.size());
-            for (int p = 0; p < queries.count; p++) {
-                panels.push_back({w, queries.start(p), queries.size(p), chunks, size});
-                size += int64_t(chunks) * model.kv_heads * partial(model);
-            }
-            for (int c = 0; c < chunks; c++)
-                for (int from = begin; from < int(panels.size()); from += SHARING)
-                    items.push_back({c, from, std::min(from + SHARING, int(panels.size()))});
-        }
-        if (partials.size() < size_t(size)) partials.resize(size);
-    }
-
-    static int64_t partial(const Model& model) { return 2 * LANES + TALL * model.head_dim; }
-
-    // Of one panel, key head and chunk: most[LANES], sum[LANES], then values [head_dim / WIDE][queries][WIDE].
-    float* at(const Model& model, const Queries& queries, int kv_head, int chunk) {
-        return &partials[queries.partials + (int64_t(kv_head) * queries.chunks + chunk) * partial(model)];
-    }
-};
-
-// A thread's memory for it, kept from pass to pass.
-struct AttentionScratch {
-    Buffer<uint32_t> queries, keys, values;
-
-    void fit(int dim) {
-        queries.resize(size_t(TALL) * APART);
-        keys.resize(size_t(CHUNK) * dim / 2);
-        values.resize(size_t(CHUNK) * dim / 2);
-    }
-};
 
 #ifdef __AVX512F__
 // to[column][stride] = from[row][column], 16 x 16
@@ -103,33 +42,6 @@ static inline void transpose(const uint32_t* const* from, int column, uint32_t* 
 }
 #endif
 
-// What each query of a panel sees: keys low .. high - 1, less those from gap_begin to gap_end - 1.
-struct Sight {
-    int begin, end;  // of all together
-    int low[TALL], high[TALL], gap_begin[TALL], gap_end[TALL];
-
-    Sight(const Pass& pass, const Queries& queries, int per_kv, int window) : begin(INT32_MAX), end(0) {
-        for (int q = 0; q < queries.count; q++) {
-            int row = pass.windows[queries.window] + (queries.first + q) / per_kv;
-            high[q] = pass.seen[row];
-            gap_begin[q] = pass.gap_begin[row];
-            gap_end[q] = pass.gap_end[row];
-            int nearest = high[q] - (gap_end[q] - gap_begin[q]);  // gaps are no distance
-            low[q] = window ? std::max(0, nearest - window) : 0;
-            begin = std::min(begin, low[q]);
-            end = std::max(end, high[q]);
-        }
-    }
-
-    vf masked(int q, int key, vf scores) const {
-        bool inside = key >= low[q] && key + LANES <= high[q];
-        if (inside && (key + LANES <= gap_begin[q] || key >= gap_end[q])) return scores;
-        vi keys = vi{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + key;
-        vi sees = (keys >= low[q]) & (keys < high[q]) & ~((keys >= gap_begin[q]) & (keys < gap_end[q]));
-        return select(sees, scores, splat(-INFINITY));
-    }
-};
-
 class Attention {
   public:
     Attention(const Model& model, const Layer& layer, const Pass& pass, AttentionPlan& plan)
@@ -138,55 +50,23 @@ class Attention {
         dim = model.head_dim;
     }
 
-    // One item of one key head; `qkv` are the rows' projections side by side.
-    void attend(const Item& item, int kv_head, const bf16* qkv, AttentionScratch& scratch) const {
-        scratch.fit(dim);
-        int first = item.chunk * CHUNK, laid = 0;
-        for (int p = item.from; p < item.to; p++) {
-            const Queries& queries = plan.panels[p];
-            Sight sight(pass, queries, per_kv, layer.window);
-            int end = std::min(first + CHUNK, sight.end);
-            float* partial = plan.at(model, queries, kv_head, item.chunk);
-            if (sight.begin >= first + CHUNK || end <= first) {
-                std::fill(partial, partial + TALL, -INFINITY);
-                continue;
-            }
-            if (!laid) {
-                laid = std::min(CHUNK, pass.seen[pass.windows[queries.window + 1] - 1] - first);
-                lay_out(queries.window, kv_head, first, laid, scratch);
-            }
-            for (int q = 0; q < queries.count; q++) {
-                int64_t row = int64_t(row_of(queries, q)) * (model.query_heads + 2 * model.kv_heads);
-                memcpy(&scratch.queries[q * APART], qkv + (row + head_of(queries, kv_head, q)) * dim, dim * sizeof(bf16));
-            }
-            combine(queries, sight, first, (end - first + WIDE - 1) / WIDE, scratch, partial);
+    // A thread's share, and what is complete then into `out`; `qkv` are the rows' projections side by side.
+    void attend(AttentionShare& share, const bf16* qkv, Rows& out) const {
+        for (int i = share.begin; i < share.end; i++) {
+            const int* start = &share.starts[i - share.begin];
+            expect(share, i + 1);
+            attend(plan.items[i], &share.keys[start[0]], start[1] - start[0], qkv, out, share);
         }
     }
 
-    // What the chunks say of a panel together, into `out`: values of all heads in panels of rows.
-    void merge(const Queries& queries, int kv_head, const Place* places, uint32_t* out) const {
-        for (int q = 0; q < queries.count; q++) {
-            float most = -INFINITY, sum = 0.0f;
-            for (int c = 0; c < queries.chunks; c++)
-                most = std::max(most, plan.at(model, queries, kv_head, c)[q]);
-            vf values[8 * WIDE / LANES] = {};
-            for (int c = 0; c < queries.chunks; c++) {
-                const float* partial = plan.at(model, queries, kv_head, c);
-                if (partial[q] == -INFINITY) continue;
-                float factor = exponential(splat(partial[q] - most))[0];
-                sum += partial[LANES + q] * factor;
-                for (int d = 0; d < dim; d += LANES)
-                    values[d / LANES] += load<vf>(partial + 2 * LANES + (d / WIDE * queries.count + q) * WIDE + d % WIDE) * factor;
+    // Starts to fetch the keys and values of an item.
+    void expect(const AttentionShare& share, int item) const {
+        if (item >= share.end || beyond(plan.items[item])) return;
+        for (int i = share.starts[item - share.begin]; i < share.starts[item - share.begin + 1]; i++)
+            for (int d = 0; d < dim; d += 2 * LANES) {
+                prove::expect(layer.keys + int64_t(share.keys[i]) * dim + d);
+                prove::expect(layer.values + int64_t(share.keys[i]) * dim + d);
             }
-            const Place& place = places[row_of(queries, q)];
-            uint32_t* to = place.in(out, int64_t(model.query_heads) * dim / 2) +
-                           int64_t(head_of(queries, kv_head, q)) * dim / 2 * place.stride;
-            for (int d = 0; d < dim; d += LANES) {
-                bf16 numbers[LANES];
-                narrow(numbers, rounded(values[d / LANES] / sum));
-                for (int i = 0; i < LANES; i += 2) to[(d + i) / 2 * place.stride] = load<uint32_t>(numbers + i);
-            }
-        }
     }
 
   private:
@@ -196,6 +76,49 @@ class Attention {
     AttentionPlan& plan;
     int per_kv, dim;
 
+    // Whether a sliding window has left all keys of an item behind.
+    bool beyond(const Item& item) const {
+        int row = pass.windows[plan.panels[item.from].window] + plan.panels[item.from].first / per_kv;
+        int nearest = pass.seen[row] - (pass.gap_end[row] - pass.gap_begin[row]);
+        return layer.window && nearest - layer.window >= (item.chunk + 1) * CHUNK;
+    }
+
+    // Into the CPU's cache, many lines at a time: it would not guess the next row of a head, and it drops prefetches.
+    void fetch(const int32_t* keys, int count) const {
+        for (const bf16* from : {layer.keys, layer.values})
+            for (int i = 0; i < count; i++)
+                for (int d = 0; d < dim; d += 2 * LANES) touch(from + int64_t(keys[i]) * dim + d);
+    }
+
+    // The `count` keys of an item are at `keys`.
+    void attend(const Item& item, const int32_t* keys, int count, const bf16* qkv, Rows& out,
+                AttentionShare& share) const {
+        int first = item.chunk * CHUNK, kv_head = item.kv_head;
+        bool laid = false;
+        for (int p = item.from; p < item.to; p++) {
+            const Queries& queries = plan.panels[p];
+            Sight sight(pass, queries, per_kv, layer.window);
+            int begin = std::max(first, sight.begin & ~1) - first, end = std::min(first + CHUNK, sight.end) - first;
+            float* partial = plan.at(model, queries, kv_head, item.chunk);
+            if (begin < end) {
+                if (!laid) {
+                    fetch(keys, count);
+                    lay_out_values(keys, count, share);
+                    laid = true;
+                }
+                bool wide = queries.count > LANES;
+                lay_out_queries(queries, kv_head, qkv, wide ? WIDE : LANES, share);
+                if (wide)
+                    combine<2>(queries, sight, first, begin, end, keys, share, partial);
+                else
+                    combine<1>(queries, sight, first, begin, end, keys, share, partial);
+            } else {
+                std::fill(partial, partial + WIDE, -INFINITY);
+            }
+            if (plan.complete(model, p, kv_head)) merge(queries, kv_head, out, share);
+        }
+    }
+
     int row_of(const Queries& queries, int q) const {
         return pass.row_at[pass.windows[queries.window] + (queries.first + q) / per_kv];
     }
@@ -204,80 +127,126 @@ class Attention {
         return kv_head * per_kv + (queries.first + q) % per_kv;
     }
 
-    // Keys as blocks of inputs [dim / 2][WIDE keys], values as blocks of outputs [WIDE / 2 pairs of keys][WIDE numbers].
-    // Those behind the last of `count` repeat it: finite, and of no weight.
-    void lay_out(int window, int kv_head, int first, int count, AttentionScratch& scratch) const {
-        const bf16 *keys[CHUNK], *values[CHUNK];
-        const int32_t* table = pass.page_table + pass.pages[window];
-        int page = first / model.page_size, inside = first % model.page_size;
-        for (int i = 0; i < CHUNK; i++) {
-            if (i < count) {
-                int64_t place = (int64_t(table[page]) * model.page_size + inside) * model.kv_heads + kv_head;
-                keys[i] = layer.keys + place * dim;
-                values[i] = layer.values + place * dim;
-                if (++inside == model.page_size) page++, inside = 0;
-            } else {
-                keys[i] = keys[count - 1];
-                values[i] = values[count - 1];
+    // What the chunks say of a panel together.
+    void merge(const Queries& queries, int kv_head, Rows& out, AttentionShare& share) const {
+        vf most[2] = {splat(-INFINITY), splat(-INFINITY)}, sum[2] = {};
+        for (int c = 0; c < queries.chunks; c++)
+            for (int v = 0; v < 2; v++) {
+                vf here = load<vf>(plan.at(model, queries, kv_head, c) + v * LANES);
+                most[v] = select(here > most[v], here, most[v]);
             }
-        }
-        fetch(keys, count);
-        fetch(values, count);
-        for (int key = 0; key < count; key += WIDE) {
-            for (int part = key; part < key + WIDE; part += LANES)
-                for (int i = 0; i < dim / 2; i += LANES)
-                    transpose((const uint32_t* const*)keys + part, i,
-                              scratch.keys.data() + (key / WIDE * dim / 2 + i) * WIDE + part - key, WIDE);
-        }
-        for (int key = 0; key < count; key += WIDE)
-            for (int i = key; i < key + WIDE; i += 2)
-                for (int d = 0; d < dim; d += LANES) {
-                    vu low = (vu)numbers(values[i] + d), high = (vu)numbers(values[i + 1] + d);
-                    int64_t block = key / WIDE * (dim / WIDE) + d / WIDE;
-                    store(scratch.values.data() + (block * WIDE / 2 + (i - key) / 2) * WIDE + d % WIDE, high | low >> 16);
+        share.factors.resize(size_t(queries.chunks + 1) * WIDE);
+        float *factors = share.factors.data(), *scales = factors + queries.chunks * WIDE;
+        for (int c = 0; c < queries.chunks; c++)
+            for (int v = 0; v < 2; v++) {
+                const float* partial = plan.at(model, queries, kv_head, c) + v * LANES;
+                vf factor = exponential(load<vf>(partial) - most[v]);
+                sum[v] += load<vf>(partial + WIDE) * factor;
+                store(factors + c * WIDE + v * LANES, factor);
+            }
+        for (int v = 0; v < 2; v++) store(scales + v * LANES, 1.0f / sum[v]);
+        const float* values = plan.at(model, queries, kv_head, 0) + 2 * WIDE;
+        int64_t apart = plan.partial(model);
+        for (int q = 0; q < queries.count; q++) {
+            bf16* to = out.row(row_of(queries, q)) + head_of(queries, kv_head, q) * dim;
+            for (int d = 0; d < dim; d += WIDE) {
+                vf low = {}, high = {};
+                for (int c = 0; c < queries.chunks; c++) {
+                    float factor = factors[c * WIDE + q];
+                    if (factor == 0.0f) continue;  // of what it does not see nothing may have been written
+                    const float* part = values + c * apart + (d / WIDE * queries.count + q) * WIDE;
+                    low += load<vf>(part) * factor;
+                    high += load<vf>(part + LANES) * factor;
                 }
+                narrow(to + d, low * scales[q]);
+                narrow(to + d + LANES, high * scales[q]);
+            }
+        }
     }
 
-    // Rows of one head do not follow each other in memory: the CPU would not guess the next one.
-    void fetch(const bf16* const* rows, int count) const {
-        for (int i = 0; i < count; i++)
-            for (int d = 0; d < dim; d += 64 / int(sizeof(bf16))) __builtin_prefetch(rows[i] + d);
+    // As blocks [dim / WIDE][pairs of keys][WIDE]. What the last key is paired with is of no weight.
+    void lay_out_values(const int32_t* keys, int count, AttentionShare& share) const {
+        for (int i = 0; i < count; i += 2) {
+            const bf16* low = layer.values + int64_t(keys[i]) * dim;
+            const bf16* high = layer.values + int64_t(keys[std::min(i + 1, count - 1)]) * dim;
+            for (int d = 0; d < dim; d += LANES)
+                store(share.values.data() + (d / WIDE * CHUNK / 2 + i / 2) * WIDE + d % WIDE,
+                      (vu)numbers(high + d) | (vu)numbers(low + d) >> 16);
+        }
     }
 
-    void combine(const Queries& queries, const Sight& sight, int first, int tiles, AttentionScratch& scratch,
-                 float* partial) const {
-        int count = queries.count;
-        alignas(64) float scores[CHUNK / WIDE][TALL * WIDE];
-        for (int t = 0; t < tiles; t++) {
-            memset(scores[t], 0, count * WIDE * sizeof(float));
-            MULTIPLY_ROWS[count](scratch.queries.data(), 0, scratch.keys.data() + t * dim / 2 * WIDE, dim / 2, scores[t], {});
+    // As [dim / 2][lanes].
+    void lay_out_queries(const Queries& queries, int kv_head, const bf16* qkv, int lanes, AttentionShare& share) const {
+        const uint32_t* rows[WIDE];
+        for (int q = 0; q < lanes; q++) {
+            int own = std::min(q, queries.count - 1);
+            int64_t row = int64_t(row_of(queries, own)) * (model.query_heads + 2 * model.kv_heads);
+            rows[q] = (const uint32_t*)(qkv + (row + head_of(queries, kv_head, own)) * dim);
         }
-        alignas(64) uint32_t weights[TALL * APART];
-        for (int q = 0; q < count; q++) {
-            vf most = splat(-INFINITY);
-            for (int key = 0; key < tiles * WIDE; key += LANES) {
-                float* at = scores[key / WIDE] + q * WIDE + key % WIDE;
-                vf s = sight.masked(q, first + key, load<vf>(at) * layer.scaling);
-                store(at, s);
-                most = select(s > most, s, most);
-            }
-            partial[q] = largest(most);
-            float zero = partial[q] == -INFINITY ? 0.0f : partial[q];
-            vf sum = {};
-            for (int key = 0; key < tiles * WIDE; key += LANES) {
-                vf weight = exponential(load<vf>(scores[key / WIDE] + q * WIDE + key % WIDE) - zero);
-                sum += weight;
-                narrow((bf16*)&weights[q * APART + key / 2], rounded(weight));
-            }
-            partial[LANES + q] = total(sum);
-        }
-        float* values = partial + 2 * LANES;
+        for (int lane = 0; lane < lanes; lane += LANES)
+            for (int i = 0; i < dim / 2; i += LANES)
+                transpose(rows + lane, i, share.queries.data() + i * lanes + lane, lanes);
+    }
+
+    // Keys begin .. end - 1 of the chunk that begins at `first`.
+    template <int V>
+    void combine(const Queries& queries, const Sight& sight, int first, int begin, int end, const int32_t* keys,
+                 AttentionShare& share, float* partial) const {
+        score<V>(begin, end, keys, share);
+        weigh<V>(sight, first, begin, end, share, partial);
+        int count = queries.count, pairs = (end - begin + 1) / 2;
+        float* values = partial + 2 * WIDE;
         memset(values, 0, count * dim * sizeof(float));
-        for (int t = 0; t < tiles; t++)
-            for (int d = 0; d < dim; d += WIDE)
-                MULTIPLY_ROWS[count](weights + t * WIDE / 2, 0,
-                                     scratch.values.data() + (t * (dim / WIDE) + d / WIDE) * WIDE / 2 * WIDE, WIDE / 2,
-                                     values + d * count, {});
+        Panels panels(count);
+        for (int p = 0; p < panels.count; p++)
+            for (int d = 0; d < dim; d += WIDE) {
+                const uint32_t* laid = share.values.data() + (d / WIDE * CHUNK + begin) / 2 * WIDE;
+                MULTIPLY_ACROSS[panels.size(p)](share.weights.data() + begin / 2 * V * LANES + panels.start(p), V * LANES,
+                                                laid, pairs, values + (d / WIDE * count + panels.start(p)) * WIDE, {laid, 0});
+            }
+    }
+
+    // scores [keys][lanes]
+    template <int V>
+    void score(int begin, int end, const int32_t* keys, AttentionShare& share) const {
+        memset(share.scores.data() + begin * V * LANES, 0, (end - begin) * V * LANES * sizeof(float));
+        for (int key = begin; key < end;) {
+            int next = key + 1;
+            while (next < end && next < key + TALL && keys[next] == keys[next - 1] + model.kv_heads) next++;
+            const bf16* from = layer.keys + int64_t(keys[key]) * dim;
+            Products<V, false>::OF[next - key]((const uint32_t*)from, model.kv_heads * dim / 2, share.queries.data(), dim / 2,
+                                               share.scores.data() + key * V * LANES, {share.queries.data(), 0});
+            key = next;
+        }
+    }
+
+    // Scores to weights [pairs of keys][lanes], with the largest score of each lane and the sum of its weights.
+    template <int V>
+    void weigh(const Sight& sight, int first, int begin, int end, AttentionShare& share, float* partial) const {
+        vf most[V], sum[V] = {};
+        for (int v = 0; v < V; v++) most[v] = splat(-INFINITY);
+        for (int key = begin; key < end; key++) {
+            bool whole = sight.whole(first + key);
+            for (int v = 0; v < V; v++) {
+                float* at = share.scores.data() + (key * V + v) * LANES;
+                vf s = load<vf>(at) * layer.scaling;
+                if (!whole) s = sight.masked(first + key, v * LANES, s);
+                store(at, s);
+                most[v] = select(s > most[v], s, most[v]);
+            }
+        }
+        for (int v = 0; v < 2; v++) store(partial + v * LANES, v < V ? most[v] : splat(-INFINITY));
+        for (int v = 0; v < V; v++) most[v] = select(most[v] > -INFINITY, most[v], vf{});
+        for (int key = begin; key < end; key += 2)
+            for (int v = 0; v < V; v++) {
+                const float* at = share.scores.data() + (key * V + v) * LANES;
+                vf low = exponential(load<vf>(at) - most[v]);
+                vf high = key + 1 < end ? exponential(load<vf>(at + V * LANES) - most[v]) : vf{};
+                sum[v] += low;
+                sum[v] += high;
+                store(share.weights.data() + (key / 2 * V + v) * LANES, (vu)rounded(high) | (vu)rounded(low) >> 16);
+            }
+        for (int v = 0; v < 2; v++) store(partial + WIDE + v * LANES, v < V ? sum[v] : vf{});
     }
 };
 

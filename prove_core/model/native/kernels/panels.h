@@ -1,8 +1,8 @@
 // Products of a few rows with many columns, the one kernel that everything else is made of.
 //
-// Rows stand in panels of up to TALL, stored as [pairs of inputs][rows of the panel]; columns in blocks of WIDE, stored
-// as [pairs of inputs][WIDE]. So both are read in order, once. Every sum runs over its pairs of inputs in order, whatever
-// the shape of its panel: a row's bits do not depend on its company.
+// Rows are multiplied in panels of up to TALL, columns in blocks of WIDE stored as [pairs of inputs][WIDE], which are
+// read in order, once. Every sum runs over its pairs of inputs in order, whatever the shape of its panel: a row's bits do
+// not depend on its company.
 #pragma once
 #include "vec.h"
 
@@ -20,12 +20,19 @@ struct Panels {
     int size(int panel) const { return start(panel + 1) - start(panel); }
 };
 
-// Where a row begins in values of `pairs` pairs stored in panels, and how far its pairs are apart.
-struct Place {
-    int64_t start;
-    int offset, stride;
+// Rows of numbers, as pairs, that a product reads. They begin in lines of their own, and not all in the same place of the
+// cache: `stride` is no multiple of a page.
+struct Rows {
+    Buffer<uint32_t> pairs;
+    int stride = 0;  // pairs
 
-    uint32_t* in(uint32_t* values, int64_t pairs) const { return values + start * pairs + offset; }
+    void fit(int rows, int size) {
+        stride = (size / 2 + LANES - 1) / LANES * LANES;
+        if (stride / LANES % 4 == 0) stride += LANES;
+        if (pairs.size() < size_t(rows) * stride) pairs.resize(size_t(rows) * stride);
+    }
+    const uint32_t* at(int row) const { return pairs.data() + int64_t(row) * stride; }
+    bf16* row(int row) { return (bf16*)(pairs.data() + int64_t(row) * stride); }
 };
 
 // Memory to fetch into the cache while a product runs: two lines at each of its steps, which are `stride` values apart.
@@ -35,15 +42,15 @@ struct Ahead {
     int stride;
 };
 
-// sums[R][V * LANES] += x[pairs][R] * w[pairs][V * LANES]. In x a row's pairs are `stride` values apart, as in panels; or
-// with APART they are neighbours, and APART is how far rows are from each other.
-template <int R, int V, int APART>
-static void multiply(const uint32_t* x, int stride, const uint32_t* w, int pairs, float* sums, Ahead ahead) {
+// sums[R][V * LANES] += x[R][pairs] * w[pairs][V * LANES]. Rows of x are `stride` pairs apart; or it is stored ACROSS, as
+// x[pairs][stride].
+template <int R, int V, bool ACROSS>
+static void multiply(const uint32_t* x, int64_t stride, const uint32_t* w, int pairs, float* sums, Ahead ahead) {
     vf total[R][V];
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++)
         for (int v = 0; v < V; v++) total[r][v] = load<vf>(sums + (r * V + v) * LANES);
-    for (int k = 0; k < pairs; k++, w += V * LANES, x += APART ? 1 : stride) {
+    for (int k = 0; k < pairs; k++, w += V * LANES, x += ACROSS ? stride : 1) {
         vu weights[V];
         for (int v = 0; v < V; v++) weights[v] = load<vu>(w + v * LANES);
         __builtin_prefetch(ahead.at, 0, 2);
@@ -51,7 +58,7 @@ static void multiply(const uint32_t* x, int stride, const uint32_t* w, int pairs
         ahead.at += ahead.stride;
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
-            vu input = splat_pair(x[APART ? r * APART : r]);
+            vu input = splat_pair(x[ACROSS ? r : r * stride]);
             for (int v = 0; v < V; v++) total[r][v] = dot(total[r][v], input, weights[v]);
         }
     }
@@ -60,23 +67,21 @@ static void multiply(const uint32_t* x, int stride, const uint32_t* w, int pairs
         for (int v = 0; v < V; v++) store(sums + (r * V + v) * LANES, total[r][v]);
 }
 
-using Multiply = void (*)(const uint32_t*, int, const uint32_t*, int, float*, Ahead);
+using Multiply = void (*)(const uint32_t*, int64_t, const uint32_t*, int, float*, Ahead);
 
-template <int V, int APART>
+template <int V, bool ACROSS>
 struct Products {
     static constexpr Multiply OF[TALL + 1] = {
         nullptr,
-        multiply<1, V, APART>, multiply<2, V, APART>, multiply<3, V, APART>, multiply<4, V, APART>,
-        multiply<5, V, APART>, multiply<6, V, APART>, multiply<7, V, APART>, multiply<8, V, APART>,
-        multiply<9, V, APART>, multiply<10, V, APART>, multiply<11, V, APART>, multiply<12, V, APART>,
+        multiply<1, V, ACROSS>, multiply<2, V, ACROSS>, multiply<3, V, ACROSS>, multiply<4, V, ACROSS>,
+        multiply<5, V, ACROSS>, multiply<6, V, ACROSS>, multiply<7, V, ACROSS>, multiply<8, V, ACROSS>,
+        multiply<9, V, ACROSS>, multiply<10, V, ACROSS>, multiply<11, V, ACROSS>, multiply<12, V, ACROSS>,
     };
 };
 
-constexpr int APART = 128;  // pairs: room for a head's numbers, and for a chunk of keys
-
-// Panels with blocks of WIDE columns, panels with narrow ones of LANES, and rows APART with blocks of WIDE.
-static constexpr const Multiply* MULTIPLY = Products<2, 0>::OF;
-static constexpr const Multiply* MULTIPLY_NARROW = Products<1, 0>::OF;
-static constexpr const Multiply* MULTIPLY_ROWS = Products<2, APART>::OF;
+// With blocks of WIDE columns, with narrow ones of LANES, and of rows stored ACROSS.
+static constexpr const Multiply* MULTIPLY = Products<2, false>::OF;
+static constexpr const Multiply* MULTIPLY_NARROW = Products<1, false>::OF;
+static constexpr const Multiply* MULTIPLY_ACROSS = Products<2, true>::OF;
 
 }  // namespace prove

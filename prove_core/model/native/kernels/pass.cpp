@@ -13,13 +13,10 @@ namespace prove {
 
 // What a pass needs beside the model, kept for the next one.
 struct Workspace {
-    Buffer<uint32_t> input, heads, inner, thin;
+    Rows input, heads, inner, thin;
     Buffer<bf16> qkv;
-    std::vector<Place> places;
     AttentionPlan attention;
-    std::vector<AttentionScratch> scratch;
-    std::unique_ptr<std::atomic<int>[]> next;  // item of each layer that nobody has begun
-    int layers = 0;
+    std::vector<AttentionShare> shares;
     Barrier barrier;
 };
 
@@ -33,6 +30,7 @@ class Runner {
     }
 
     void run(Team team) {
+        if (!pass.products_only) space.shares[team.index].make(model, pass, space.attention, team.index, team.size);
         for (int index = 0; index < model.count; index++) run(team, index);
         answer(team);
     }
@@ -52,27 +50,14 @@ class Runner {
             for (const Weight* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
                 most_rank = std::max(most_rank, weight->rank);
         }
-        size_t rows = pass.rows;
-        space.input.resize(rows * model.hidden / 2);
-        space.heads.resize(rows * model.query_heads * model.head_dim / 2);
-        space.inner.resize(rows * most_inner / 2);
-        space.thin.resize(rows * most_rank / 2);
-        space.qkv.resize(rows * width);
-        if (int(space.scratch.size()) < pass.threads) space.scratch.resize(pass.threads);
-        place(space.places, panels);
-        space.attention.make(model, pass);
-        if (space.layers < model.count) {
-            space.next = std::make_unique<std::atomic<int>[]>(model.count);
-            space.layers = model.count;
-        }
-        for (int i = 0; i < model.count; i++) space.next[i].store(0, std::memory_order_relaxed);
-    }
-
-    static void place(std::vector<Place>& places, const Panels& panels) {
-        places.resize(panels.rows);
-        for (int p = 0; p < panels.count; p++)
-            for (int i = 0; i < panels.size(p); i++)
-                places[panels.start(p) + i] = {panels.start(p), i, panels.size(p)};
+        int rows = pass.rows;
+        space.input.fit(rows, model.hidden);
+        space.heads.fit(rows, model.query_heads * model.head_dim);
+        space.inner.fit(rows, most_inner);
+        space.thin.fit(rows, most_rank);
+        space.qkv.resize(size_t(rows) * width);
+        if (int(space.shares.size()) < pass.threads) space.shares.resize(pass.threads);
+        if (!pass.products_only) space.attention.make(model, pass);
     }
 
     void run(Team team, int index) {
@@ -85,8 +70,12 @@ class Runner {
                            biased(layer.qkv, block, sums[0], r, part));
         });
         if (!pass.products_only) {
+            AttentionShare& share = space.shares[team.index];
+            Attention attention(model, layer, pass, space.attention);
+            attention.expect(share, share.begin);
             rotate(team, layer);
-            attend(team, layer, space.next[index]);
+            attention.attend(share, space.qkv.data(), space.heads);
+            team.meet();
         }
         add_product(team, layer.o, space.heads, &layer.gate_up);
         if (!pass.products_only) normalize(team, layer.middle_norm);
@@ -96,7 +85,7 @@ class Runner {
                     vf gate = biased(layer.gate_up, block, sums[0], r, part);
                     vf up = biased(layer.gate_up, block + 1, sums[1], r, part);
                     vf active = rounded(gate / (1.0f + exponential(-gate)));
-                    put(space.inner, layer.down.inputs, first + r, block / 2 * WIDE + part, rounded(active * up));
+                    narrow(space.inner.row(first + r) + block / 2 * WIDE + part, active * up);
                 }
         });
         add_product(team, layer.down, space.inner, index + 1 < model.count ? &model.layers[index + 1].qkv : &model.head);
@@ -109,19 +98,10 @@ class Runner {
         return rounded(weight.bias ? sum + load<vf>(weight.bias + block * WIDE + part) : sum);
     }
 
-    // Sixteen bf16 of a row into values of `size` numbers stored in panels.
-    void put(Buffer<uint32_t>& values, int64_t size, int row, int column, vf x) {
-        bf16 numbers[LANES];
-        narrow(numbers, x);
-        const Place& place = space.places[row];
-        uint32_t* to = place.in(values.data(), size / 2) + int64_t(column / 2) * place.stride;
-        for (int i = 0; i < LANES; i += 2) to[i / 2 * place.stride] = load<uint32_t>(numbers + i);
-    }
-
     // All blocks of y = W x, shared among the threads; `done(block, first row, rows, sums)` takes TOGETHER of them at
     // once, sums[TOGETHER][rows][WIDE].
     template <int TOGETHER, class Done>
-    void product(Team team, const Weight& weight, const Buffer<uint32_t>& x, const Weight* next, Done done) {
+    void product(Team team, const Weight& weight, const Rows& x, const Weight* next, Done done) {
         bool adapts = weight.rank && pass.tokens < pass.rows;
         if (adapts) reduce(team, weight, x);
         multiply_blocks<TOGETHER>(team, weight, x, panels, adapts, next, done);
@@ -129,7 +109,7 @@ class Runner {
     }
 
     template <int TOGETHER, class Done>
-    void multiply_blocks(Team team, const Weight& weight, const Buffer<uint32_t>& x, const Panels& panels,
+    void multiply_blocks(Team team, const Weight& weight, const Rows& x, const Panels& panels,
                          bool adapts, const Weight* next, Done done) {
         int pairs = weight.inputs / 2, steps = weight.outputs / WIDE / TOGETHER;
         int64_t length = int64_t(pairs) * WIDE;
@@ -143,7 +123,7 @@ class Runner {
                     bool last = step + 1 == team.end(steps);
                     const uint32_t* then = last ? next ? first_of(team, *next) : w : w + TOGETHER * length;
                     Ahead ahead = {then + length / LANES * p / panels.count * LANES, panels.count > 1 ? LANES : WIDE};
-                    MULTIPLY[size](x.data() + int64_t(first) * pairs, size, w, pairs, sums[i], ahead);
+                    MULTIPLY[size](x.at(first), x.stride, w, pairs, sums[i], ahead);
                     if (adapts && from < size) adapt(weight, block, first, size, from, sums[i]);
                 }
                 done(step * TOGETHER, first, size, sums);
@@ -161,14 +141,13 @@ class Runner {
     // sums += B t for the rows of a panel from number `from` on
     void adapt(const Weight& weight, int block, int first, int size, int from, float* sums) const {
         int pairs = weight.part_rank / 2;
-        const uint32_t* t = space.thin.data() + int64_t(first) * weight.rank / 2;
         const uint32_t* b = weight.b + int64_t(block) * pairs * WIDE;
-        MULTIPLY[size - from](t + weight.parts[block] * pairs * size + from, size, b, pairs, sums + from * WIDE,
-                              {b + pairs * WIDE, WIDE});
+        MULTIPLY[size - from](space.thin.at(first + from) + weight.parts[block] * pairs, space.thin.stride, b, pairs,
+                              sums + from * WIDE, {b + pairs * WIDE, WIDE});
     }
 
     // t = scale * A x of placeholder rows.
-    void reduce(Team team, const Weight& weight, const Buffer<uint32_t>& x) {
+    void reduce(Team team, const Weight& weight, const Rows& x) {
         int pairs = weight.inputs / 2, blocks = weight.rank / LANES;
         for (int block = team.begin(blocks); block < team.end(blocks); block++)
             for (int p = 0; p < panels.count; p++) {
@@ -179,31 +158,29 @@ class Runner {
                 const uint32_t* then = last ? weight.blocks + team.begin(weight.outputs / WIDE) * int64_t(pairs) * WIDE
                                             : a + int64_t(pairs) * LANES;
                 alignas(64) float sums[TALL * LANES] = {};
-                MULTIPLY_NARROW[size - from](x.data() + int64_t(first) * pairs + from, size, a, pairs, sums,
-                                             {then, last ? WIDE : LANES});
+                MULTIPLY_NARROW[size - from](x.at(first + from), x.stride, a, pairs, sums, {then, last ? WIDE : LANES});
                 for (int r = from; r < size; r++)
-                    put(space.thin, weight.rank, first + r, block * LANES,
-                        rounded(load<vf>(sums + (r - from) * LANES) * weight.scale));
+                    narrow(space.thin.row(first + r) + block * LANES,
+                           load<vf>(sums + (r - from) * LANES) * weight.scale);
             }
         team.meet();
     }
 
     // hidden += W x
-    void add_product(Team team, const Weight& weight, const Buffer<uint32_t>& x, const Weight* next) {
+    void add_product(Team team, const Weight& weight, const Rows& x, const Weight* next) {
         product<1>(team, weight, x, next, [&](int block, int first, int size, const Sums* sums) {
             for (int r = 0; r < size; r++)
                 for (int part = 0; part < WIDE; part += LANES) {
                     bf16* to = pass.hidden + int64_t(first + r) * model.hidden + block * WIDE + part;
-                    narrow(to, rounded(numbers(to) + biased(weight, block, sums[0], r, part)));
+                    narrow(to, numbers(to) + biased(weight, block, sums[0], r, part));
                 }
         });
     }
 
-    // Rows of a panel lie side by side, in the same cache lines: threads share panels, or else columns.
+    // Threads share rows, or else columns.
     void normalize(Team team, const float* weight) {
-        if (panels.count >= team.size)
-            for (int p = team.begin(panels.count); p < team.end(panels.count); p++)
-                normalize(weight, panels.start(p), panels.start(p + 1), 0, model.hidden);
+        if (pass.rows >= team.size)
+            normalize(weight, team.begin(pass.rows), team.end(pass.rows), 0, model.hidden);
         else
             normalize(weight, 0, pass.rows, team.begin(model.hidden / WIDE) * WIDE, team.end(model.hidden / WIDE) * WIDE);
         team.meet();
@@ -212,10 +189,10 @@ class Runner {
     void normalize(const float* weight, int row, int last_row, int begin, int end) {
         for (; row < last_row; row++) {
             const bf16* from = pass.hidden + int64_t(row) * model.hidden;
+            bf16* to = space.input.row(row);
             vf scale = splat(inverse_norm(from, model.hidden));
             for (int i = begin; i < end; i += LANES)
-                put(space.input, model.hidden, row, i,
-                    rounded(rounded(numbers(from + i) * scale) * load<vf>(weight + i)));
+                narrow(to + i, rounded(numbers(from + i) * scale) * load<vf>(weight + i));
         }
     }
 
@@ -248,28 +225,15 @@ class Runner {
         if (norm) {
             vf scale = splat(inverse_norm(x, dim));
             for (int i = 0; i < dim; i += LANES)
-                narrow(x + i, rounded(rounded(numbers(x + i) * scale) * load<vf>(norm + i)));
+                narrow(x + i, rounded(numbers(x + i) * scale) * load<vf>(norm + i));
         }
         const bf16 *cosine = model.cosines + position * dim, *sine = model.sines + position * dim;
         for (int i = 0; i < dim / 2; i += LANES) {
             int j = i + dim / 2;
             vf low = numbers(x + i), high = numbers(x + j);
-            narrow(x + i, rounded(rounded(low * numbers(cosine + i)) - rounded(high * numbers(sine + i))));
-            narrow(x + j, rounded(rounded(high * numbers(cosine + j)) + rounded(low * numbers(sine + j))));
+            narrow(x + i, rounded(low * numbers(cosine + i)) - rounded(high * numbers(sine + i)));
+            narrow(x + j, rounded(high * numbers(cosine + j)) + rounded(low * numbers(sine + j)));
         }
-    }
-
-    void attend(Team team, const Layer& layer, std::atomic<int>& next) {
-        AttentionPlan& plan = space.attention;
-        Attention attention(model, layer, pass, plan);
-        int items = int(plan.items.size()) * model.kv_heads, panels = int(plan.panels.size()) * model.kv_heads;
-        for (int i = next++; i < items; i = next++)
-            attention.attend(plan.items[i / model.kv_heads], i % model.kv_heads, space.qkv.data(),
-                             space.scratch[team.index]);
-        team.meet();
-        for (int i = team.begin(panels); i < team.end(panels); i++)
-            attention.merge(plan.panels[i % plan.panels.size()], i / plan.panels.size(), space.places.data(), space.heads.data());
-        team.meet();
     }
 
     // Final norm and head of the rows that want logits.
@@ -277,17 +241,14 @@ class Runner {
         if (!pass.output_count) return;
         int hidden = model.hidden;
         Panels outputs(pass.output_count);
-        if (team.index == 0) place(space.places, outputs);
-        team.meet();
         for (int i = team.begin(outputs.rows); i < team.end(outputs.rows); i++) {
             const bf16* from = pass.hidden + int64_t(pass.outputs[i]) * hidden;
             bf16* to = pass.states + int64_t(i) * hidden;
             vf scale = splat(inverse_norm(from, hidden));
             for (int j = 0; j < hidden; j += LANES) {
-                vf x = rounded(rounded(numbers(from + j) * scale) * load<vf>(model.final_norm + j));
-                narrow(to + j, x);
-                put(space.input, hidden, i, j, x);
+                narrow(to + j, rounded(numbers(from + j) * scale) * load<vf>(model.final_norm + j));
             }
+            memcpy(space.input.row(i), to, hidden * sizeof(bf16));
         }
         team.meet();
         const Weight& weight = model.head;

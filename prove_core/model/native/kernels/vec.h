@@ -79,12 +79,15 @@ static inline vf numbers(const bf16* from) {
 #endif
 }
 
-// Stores lanes that are bf16 already (see `rounded`).
+// Stores lanes rounded to bf16. (The AVX-512 form takes denormals for zero.)
 static inline void narrow(bf16* to, vf x) {
-#ifdef __AVX512F__
-    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)x, 16)));
+#if defined(__AVX512BF16__) && !defined(PROVE_PORTABLE)
+    __m256bh bits = _mm512_cvtneps_pbh((__m512)x);
+    memcpy(to, &bits, sizeof(bits));
+#elif defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)rounded(x), 16)));
 #else
-    vu bits = (vu)x >> 16;
+    vu bits = (vu)rounded(x) >> 16;
     for (int i = 0; i < LANES; i++) to[i] = bf16(bits[i]);
 #endif
 }
@@ -135,13 +138,31 @@ static inline float largest(vf x) {
 #endif
 }
 
+// Starts to fetch a line into the cache. GCC takes a function of nothing but its own prefetches for one without effect.
+static inline void expect(const void* line) {
+#if defined(__x86_64__)
+    asm volatile("prefetcht1 %0" ::"m"(*(const char*)line));
+#else
+    __builtin_prefetch(line, 0, 2);
+#endif
+}
+
+// Loads a line and does nothing with it.
+static inline void touch(const void* line) { asm volatile("" ::"r"(*(const char*)line)); }
+
 // e^x for x <= 88; 0 below -87. Relative error about 1e-7.
 static inline vf exponential(vf x) {
+#ifdef __AVX512F__
+    __m512 clipped = _mm512_max_ps(_mm512_set1_ps(-200.0f), (__m512)x);  // of a NaN too
+    vf whole = (vf)_mm512_roundscale_ps((__m512)((vf)clipped * 1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf r = (vf)clipped - whole * 0.693359375f + whole * 2.12194440e-4f;
+#else
     vf clipped = select(x > -87.0f, x, splat(-87.0f));
     vf shifted = clipped * 1.44269504f + 12582912.0f;  // the nearest integer appears in the low bits
     vi power = (vi)shifted - 0x4b400000;
     vf whole = shifted - 12582912.0f;
     vf r = clipped - whole * 0.693359375f + whole * 2.12194440e-4f;
+#endif
     vf p = splat(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
     p = p * r + 8.3334519073e-3f;
@@ -149,8 +170,12 @@ static inline vf exponential(vf x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
+#ifdef __AVX512F__
+    return (vf)_mm512_scalef_ps((__m512)p, (__m512)whole);
+#else
     vf value = (vf)((vi)p + (power << 23));
     return select(x > -87.0f, value, vf{});
+#endif
 }
 
 }  // namespace prove

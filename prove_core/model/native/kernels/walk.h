@@ -52,13 +52,13 @@ class Walk {
         int width = head.width;
         const float* place = head.position + int64_t(std::min(depth, head.placeholders - 1)) * width;
         normalize(hidden, head.hidden);
-        multiply_by(head.a, head.hidden, width, [&](int i, vf x) { narrow(&inner[i], rounded(x + load<vf>(place + i))); });
+        multiply_by(head.a, head.hidden, width, [&](int i, vf x) { narrow(&inner[i], x + load<vf>(place + i)); });
         normalize(previous, head.hidden);
-        multiply_by(head.b, head.hidden, width, [&](int i, vf x) { narrow(&inner[i], rounded(numbers(&inner[i]) + x)); });
+        multiply_by(head.b, head.hidden, width, [&](int i, vf x) { narrow(&inner[i], numbers(&inner[i]) + x); });
         normalize(state.data(), width);
         multiply_by(head.r, width, width, [&](int i, vf x) {
             vf sum = rounded(numbers(&inner[i]) + x);
-            narrow(&state[i], rounded(sum / (1.0f + exponential(-sum))));
+            narrow(&state[i], sum / (1.0f + exponential(-sum)));
         });
         std::copy(state.begin(), state.end(), normal.begin());
         multiply_by(head.o, width, head.hidden, [&](int i, vf x) { narrow(&moved[i], x); });
@@ -71,7 +71,7 @@ class Walk {
         float mean = total(sum) / size;
         for (int i = 0; i < size; i += LANES) squares += (numbers(x + i) - mean) * (numbers(x + i) - mean);
         float scale = 1.0f / std::sqrt(total(squares) / size + 1e-5f);
-        for (int i = 0; i < size; i += LANES) narrow(&normal[i], rounded((numbers(x + i) - mean) * scale));
+        for (int i = 0; i < size; i += LANES) narrow(&normal[i], (numbers(x + i) - mean) * scale);
     }
 
     // `done(first output, sixteen of them rounded)` for all of W times `normal`
