@@ -22,10 +22,10 @@ class Healing(Frozen):
         description="A replica whose forward pass takes longer is replaced. Prompts are read in many passes.",
     )
     verifier_deadline_s: float = Field(
-        default=30.0,
+        default=45.0,
         gt=0,
-        description="After so long without a verifier, modes of two models do as `degrade` says. "
-        "A replica's restart should fit in: it changes no text then.",
+        description="After so long without a verifier, modes of two models do as `degrade` says. A replica's restart "
+        "should fit in: it changes no text then. Proxies often cut a stream that is silent for 60 s.",
     )
     degrade: Literal["lossless", "fused", "auto", "ar", "fail"] = Field(
         default="lossless",
