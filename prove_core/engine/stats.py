@@ -23,7 +23,6 @@ class EngineStats:
     sessions: int = 0
     waiting_calls: int = 0
     free_pages: int = 0
-    cached_pages: int = 0
     total_pages: int = 0
     passes: int = 0
     rows: int = 0
@@ -66,7 +65,6 @@ def snapshot(
         sessions=len(scheduler.sessions),
         waiting_calls=len(scheduler),
         free_pages=pool.available,
-        cached_pages=pool.cached,
         total_pages=pool.pages,
         passes=counters.passes,
         rows=counters.rows,

@@ -52,11 +52,6 @@ class PagePool:
         """Of the available pages those that the prefix cache still remembers."""
         return len(self._idle)
 
-    @property
-    def cached(self) -> int:
-        """Pages published to the prefix cache, held or idle."""
-        return len(self._by_page)
-
     def pages_for(self, tokens: int) -> int:
         """Pages that `tokens` positions take."""
         return -(-tokens // self.page_size)

@@ -78,12 +78,10 @@ class LoraSettings(Frozen, extra="ignore"):
     lora_alpha: float
     use_rslora: bool = False
     use_dora: bool = False
-    fan_in_fan_out: bool = False
     bias: str = "none"
     rank_pattern: dict[str, int] = Field(default_factory=dict)
     alpha_pattern: dict[str, float] = Field(default_factory=dict)
     modules_to_save: list[str] | None = None
-    base_model_name_or_path: str | None = None
 
     @property
     def scale(self) -> float:

@@ -6,7 +6,7 @@ import { load, save, thisTab } from "./storage.js";
 const KEY = "prove.key";
 
 /** A refusal, in the words of the server. */
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, error, retryAfter) {
     const wait = retryAfter ? ` Try again in ${retryAfter} s.` : "";
     super(`${error?.message ?? `The server answered ${status}.`}${wait}`);
