@@ -196,7 +196,6 @@ class Attention {
         weigh<V>(sight, first, begin, end, share, partial);
         int count = queries.count, pairs = (end - begin + 1) / 2;
         float* values = partial + 2 * WIDE;
-        memset(values, 0, count * dim * sizeof(float));
         Panels panels(count);
         for (int p = 0; p < panels.count; p++)
             for (int d = 0; d < dim; d += WIDE) {
@@ -209,7 +208,6 @@ class Attention {
     // scores [keys][lanes]
     template <int V>
     void score(int begin, int end, const int32_t* keys, AttentionShare& share) const {
-        memset(share.scores.data() + begin * V * LANES, 0, (end - begin) * V * LANES * sizeof(float));
         for (int key = begin; key < end;) {
             int next = key + 1;
             while (next < end && next < key + TALL && keys[next] == keys[next - 1] + model.kv_heads) next++;

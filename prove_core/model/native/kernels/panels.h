@@ -42,19 +42,21 @@ struct Ahead {
     int stride;
 };
 
-// sums[R][V * LANES] += x[R][pairs] * w[pairs][V * LANES]. Rows of x are `stride` pairs apart; or it is stored ACROSS, as
-// x[pairs][stride].
-template <int R, int V, bool ACROSS>
+constexpr int NEAR = 128 * LANES;  // how far ahead weights that are read once are fetched: it fits the nearest cache
+
+// sums[R][V * LANES] = x[R][pairs] * w[pairs][V * LANES], or += to GO ON. Rows of x are `stride` pairs apart; or it is
+// stored ACROSS, as x[pairs][stride].
+template <int R, int V, bool ACROSS, bool GO_ON>
 static void multiply(const uint32_t* x, int64_t stride, const uint32_t* w, int pairs, float* sums, Ahead ahead) {
     vf total[R][V];
 #pragma GCC unroll 12
     for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) total[r][v] = load<vf>(sums + (r * V + v) * LANES);
+        for (int v = 0; v < V; v++) total[r][v] = GO_ON ? load<vf>(sums + (r * V + v) * LANES) : vf{};
     for (int k = 0; k < pairs; k++, w += V * LANES, x += ACROSS ? stride : 1) {
         vu weights[V];
         for (int v = 0; v < V; v++) weights[v] = load<vu>(w + v * LANES);
-        __builtin_prefetch(ahead.at, 0, 2);
-        __builtin_prefetch(ahead.at + LANES, 0, 2);
+        __builtin_prefetch(ahead.at, 0, 3);
+        __builtin_prefetch(ahead.at + LANES, 0, 3);
         ahead.at += ahead.stride;
 #pragma GCC unroll 12
         for (int r = 0; r < R; r++) {
@@ -69,18 +71,18 @@ static void multiply(const uint32_t* x, int64_t stride, const uint32_t* w, int p
 
 using Multiply = void (*)(const uint32_t*, int64_t, const uint32_t*, int, float*, Ahead);
 
-template <int V, bool ACROSS>
+template <int V, bool ACROSS, bool GO_ON = false>
 struct Products {
+    template <int R>
+    static constexpr Multiply WITH = multiply<R, V, ACROSS, GO_ON>;
     static constexpr Multiply OF[TALL + 1] = {
-        nullptr,
-        multiply<1, V, ACROSS>, multiply<2, V, ACROSS>, multiply<3, V, ACROSS>, multiply<4, V, ACROSS>,
-        multiply<5, V, ACROSS>, multiply<6, V, ACROSS>, multiply<7, V, ACROSS>, multiply<8, V, ACROSS>,
-        multiply<9, V, ACROSS>, multiply<10, V, ACROSS>, multiply<11, V, ACROSS>, multiply<12, V, ACROSS>,
+        nullptr, WITH<1>, WITH<2>, WITH<3>, WITH<4>, WITH<5>, WITH<6>, WITH<7>, WITH<8>, WITH<9>, WITH<10>, WITH<11>, WITH<12>,
     };
 };
 
-// With blocks of WIDE columns, with narrow ones of LANES, and of rows stored ACROSS.
+// With blocks of WIDE columns, going on with sums, with narrow blocks of LANES, and of rows stored ACROSS.
 static constexpr const Multiply* MULTIPLY = Products<2, false>::OF;
+static constexpr const Multiply* MULTIPLY_ON = Products<2, false, true>::OF;
 static constexpr const Multiply* MULTIPLY_NARROW = Products<1, false>::OF;
 static constexpr const Multiply* MULTIPLY_ACROSS = Products<2, true>::OF;
 

@@ -116,13 +116,14 @@ class Runner {
         for (int step = team.begin(steps); step < team.end(steps); step++)
             for (int p = 0; p < panels.count; p++) {
                 int first = panels.start(p), size = panels.size(p), from = std::max(0, pass.tokens - first);
-                alignas(64) Sums sums[TOGETHER] = {};
+                alignas(64) Sums sums[TOGETHER];
                 for (int i = 0; i < TOGETHER; i++) {
                     int block = step * TOGETHER + i;
                     const uint32_t* w = weight.blocks + block * length;
                     bool last = step + 1 == team.end(steps);
                     const uint32_t* then = last ? next ? first_of(team, *next) : w : w + TOGETHER * length;
-                    Ahead ahead = {then + length / LANES * p / panels.count * LANES, panels.count > 1 ? LANES : WIDE};
+                    Ahead ahead = {then + length / LANES * p / panels.count * LANES, LANES};
+                    if (panels.count == 1) ahead = {w + NEAR, WIDE};
                     MULTIPLY[size](x.at(first), x.stride, w, pairs, sums[i], ahead);
                     if (adapts && from < size) adapt(weight, block, first, size, from, sums[i]);
                 }
@@ -142,7 +143,7 @@ class Runner {
     void adapt(const Weight& weight, int block, int first, int size, int from, float* sums) const {
         int pairs = weight.part_rank / 2;
         const uint32_t* b = weight.b + int64_t(block) * pairs * WIDE;
-        MULTIPLY[size - from](space.thin.at(first + from) + weight.parts[block] * pairs, space.thin.stride, b, pairs,
+        MULTIPLY_ON[size - from](space.thin.at(first + from) + weight.parts[block] * pairs, space.thin.stride, b, pairs,
                               sums + from * WIDE, {b + pairs * WIDE, WIDE});
     }
 
@@ -157,7 +158,7 @@ class Runner {
                 bool last = block + 1 == team.end(blocks);
                 const uint32_t* then = last ? weight.blocks + team.begin(weight.outputs / WIDE) * int64_t(pairs) * WIDE
                                             : a + int64_t(pairs) * LANES;
-                alignas(64) float sums[TALL * LANES] = {};
+                alignas(64) float sums[TALL * LANES];
                 MULTIPLY_NARROW[size - from](x.at(first + from), x.stride, a, pairs, sums, {then, last ? WIDE : LANES});
                 for (int r = from; r < size; r++)
                     narrow(space.thin.row(first + r) + block * LANES,

@@ -78,7 +78,7 @@ class Walk {
     template <class Done>
     void multiply_by(const uint32_t* blocks, int inputs, int outputs, Done done) {
         for (int column = 0; column < outputs; column += WIDE) {
-            float sums[WIDE] = {};
+            float sums[WIDE];
             const uint32_t* w = blocks + int64_t(column) * inputs / 2;
             MULTIPLY[1]((const uint32_t*)normal.data(), 1, w, inputs / 2, sums, {w, 0});
             for (int part = 0; part < WIDE; part += LANES) done(column + part, rounded(load<vf>(sums + part)));
