@@ -136,6 +136,7 @@ def model_runner(config: EngineConfig, loaded: LoadedModel, progress: Progress =
         placeholder_table=loaded.placeholder_table,
         rows=loaded.rows,
         sequential=loaded.sequential,
+        recall=loaded.recall,
         deterministic=deterministic,
         threads=_threads(config, loaded, native),
     )

@@ -131,7 +131,8 @@ class Job:
         last = len(tokens) - 1 - len(targets)  # the token that comes before the block
         groups = tuple(PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches)
         sampling = self.request.sampling
-        before = tuple(self.sequence.cached) if sampling is not None and sampling.penalizes else ()
+        penalizes = sampling is not None and sampling.penalizes
+        before = tuple(self.sequence.cached) if groups or penalizes else ()
         floor, every = self.request.floor, isinstance(call, Continue)
         return Window(tokens, start, self.sequence.pages, groups, logits, targets, floor, sampling, before, every)
 

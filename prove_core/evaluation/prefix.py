@@ -82,7 +82,7 @@ def _matches(proposer: BlockProposer, batch: BlockBatch, chunk: int = 16) -> Ten
 
 
 def _chosen(proposer: BlockProposer, hidden: Tensor, corrected: Tensor) -> Tensor:
-    """The ids that an engine proposes for [blocks, W, hidden] rows."""
+    """The ids that an engine proposes for [blocks, W, hidden] rows, where it recalls nothing."""
     logits = functional.linear(hidden.flatten(0, 1), proposer.head)
     if proposer.sequential is None:
         return logits.argmax(-1).view(hidden.shape[:2])

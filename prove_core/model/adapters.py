@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 
 from prove_core.config import Frozen
 from prove_core.errors import CheckpointError
+from prove_core.model.recall import Recall
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.source import Source, one_line
 from prove_core.types import Calibration
@@ -56,7 +57,8 @@ class AdapterRecord(Frozen):
     """What `prove.json` says. 0: there is no embedding table of `placeholder_rows` rows, no head `sequential` wide.
 
     `layers`: the base's decoder layers that it was trained on, in order; None: all of them. `calibration`: what its
-    confidences come to as chances (`prove train calibration`); None: not fitted.
+    confidences come to as chances (`prove train calibration`), `recall`: what candidates of the head gain by having
+    followed the same tokens before (`prove train recall`); None: not fitted.
     """
 
     kind: AdapterKind
@@ -67,6 +69,7 @@ class AdapterRecord(Frozen):
     sequential: int = 0
     block_size: int | None = None
     calibration: Calibration | None = None
+    recall: Recall | None = None
     notes: str = ""
 
 

@@ -17,6 +17,7 @@ from prove_core.model.loading_bar import reporting
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.quiet import quiet
 from prove_core.model.ranks import Ranks
+from prove_core.model.recall import Recall
 from prove_core.model.rows import RowMask
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.shard import shard_model
@@ -31,7 +32,8 @@ class LoadedModel:
     has, None for all. `placeholder_table` ([n, hidden], the model's dtype and device) replaces the embedding layer's
     output on placeholder rows: the i-th placeholder of a window takes row min(i, n - 1); None: placeholders use the
     embedding of `info.placeholder_id`. `rows` must name a pass's placeholder rows during its forward: a gated adapter
-    works on those alone. `sequential`, if the adapter has one, is on the model's device in its dtype.
+    works on those alone. `sequential`, if the adapter has one, is on the model's device in its dtype; `recall` goes
+    with it.
     """
 
     info: CheckpointInfo
@@ -41,6 +43,7 @@ class LoadedModel:
     placeholder_table: torch.Tensor | None
     adapter: AdapterKind | None
     sequential: SequentialHead | None
+    recall: Recall | None
 
 
 def load(
@@ -75,7 +78,8 @@ def load(
     kind = None if adapter is None else adapter.kind
     head = None if adapter is None else adapter.sequential_head()
     head = None if head is None else head.to(device, model.dtype).requires_grad_(False)
-    return LoadedModel(info, model.eval().requires_grad_(False), layers, rows, table, kind, head)
+    recall = None if adapter is None or adapter.record is None else adapter.record.recall
+    return LoadedModel(info, model.eval().requires_grad_(False), layers, rows, table, kind, head, recall)
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,7 +1,7 @@
 """Proposals, one placeholder after another, where a choice depends on the one before it.
 
-It does so through the sequential head, through penalties, or both; draws, made here too, are coupled to those of the
-verifying rows by their noise (see `draw`).
+It does so through the sequential head and what the context recalls, through penalties, or both; draws, made here too,
+are coupled to those of the verifying rows by their noise (see `draw`).
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,19 @@ from prove_core.model.draw import draw
 from prove_core.model.head_walk import HeadWalk
 from prove_core.model.noise import all_scattered, scatter
 from prove_core.model.penalties import NOTHING, Occurrences, adjust, adjust_candidates
+from prove_core.model.recall import Recall, contexts, match_features
 from prove_core.model.sampled import occurrences
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.window import Window, WindowOutput
-from prove_core.types import SamplingParams
+from prove_core.types import SamplingParams, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     """A group of a window that is in use: its rows among the pass's outputs, and the token that they follow.
 
-    The first row predicts the token at `index` of the sequence; `seen` is what comes before that.
+    The first row predicts the token at `index` of the sequence; `seen` is what comes before that. `context` are the
+    tokens before `token`, where something recalls them.
     """
 
     window: int
@@ -36,6 +38,7 @@ class _Block:
     index: int
     sampling: SamplingParams | None
     seen: Occurrences
+    context: TokenIds = ()
 
     @property
     def penalizes(self) -> bool:
@@ -69,7 +72,13 @@ class _HeadScores:
     """The head down all blocks; those that end early must be the last ones. `rows` of the pass's outputs by depth."""
 
     def __init__(
-        self, refiner: "Refiner", head: SequentialHead, hidden: Tensor, logits: Tensor, rows: list[Tensor]
+        self,
+        refiner: "Refiner",
+        head: SequentialHead,
+        hidden: Tensor,
+        logits: Tensor,
+        rows: list[Tensor],
+        blocks: list[_Block],
     ) -> None:
         every = torch.cat(rows)
         counts = [len(part) for part in rows]
@@ -80,6 +89,8 @@ class _HeadScores:
         self._walk = HeadWalk(head, hidden[every], logits[every], ordinals, refiner.output)
         self._ends = list(accumulate(counts, initial=0))
         self._state = self._walk.start(counts[0])
+        self._recall = refiner.recall
+        self._context = contexts([block.context for block in blocks], logits.device) if self._recall else None
 
     def score(self, depth: int, logits: Tensor, previous: Tensor, adjusted: bool) -> tuple[Tensor, Tensor]:
         part = slice(self._ends[depth], self._ends[depth + 1])
@@ -87,6 +98,9 @@ class _HeadScores:
             self._walk.relead(part, self._logits[self._rows[depth]], logits)
         before = self._embedding(previous)
         ids, scores, self._state = self._walk.step(part, before, self._state[: len(previous)])
+        if self._recall is not None and self._context is not None:
+            self._context = torch.cat([self._context[: len(previous)], previous[:, None]], dim=1)
+            scores = scores + self._recall.bonuses(match_features(self._context, ids, self._logits.shape[1]))
         return ids, scores
 
 
@@ -94,9 +108,9 @@ class Walk(Protocol):
     """The head down blocks that take the likeliest token each time."""
 
     def __call__(
-        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, int]]
+        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, TokenIds]]
     ) -> list[tuple[list[int], list[float]]]:
-        """Ids and confidences of each block, given as its first row, its rows, and the token that it follows.
+        """Ids and confidences of each block, given as its first row, its rows, and the tokens that it follows.
 
         hidden [rows, hidden] and logits [rows, vocabulary] as in `Refiner.refine`.
         """
@@ -108,7 +122,8 @@ class Refiner:
 
     `embedding` maps ids to input embeddings, `output` is the model's head [vocabulary, hidden]. `alone`: windows are
     worked on one by one, so that no result depends on what else is in the pass. Without a sequential `head` only
-    windows that sample need it. `walk` goes down blocks that neither draw nor adjust, if given.
+    windows that sample need it. `recall` adds to what the head says. `walk` goes down blocks that neither draw nor
+    adjust, if given, and knows `recall` itself.
     """
 
     def __init__(
@@ -118,10 +133,12 @@ class Refiner:
         output: Tensor,
         *,
         alone: bool,
+        recall: Recall | None = None,
         walk: Walk | None = None,
     ) -> None:
         self._straight = walk
         self._head = head
+        self.recall = None if head is None else recall
         self.embedding = embedding
         self.output = output
         self._alone = alone
@@ -133,12 +150,13 @@ class Refiner:
 
         `hidden` may be None without a head.
         """
-        blocks = _blocks(windows, outputs, sampled_only=self._head is None)
+        blocks = _blocks(windows, outputs, sampled_only=self._head is None, recalls=self.recall is not None)
         walked = []
         if self._straight is not None and hidden is not None:
             plain = [block for block in blocks if not block.samples]
             blocks = [block for block in blocks if block.samples]
-            found = self._straight(hidden, logits, [(block.first, block.rows, block.token) for block in plain])
+            asked = [(block.first, block.rows, (*block.context, block.token)) for block in plain]
+            found = self._straight(hidden, logits, asked)
             walked = [(block, *block_found) for block, block_found in zip(plain, found, strict=True)]
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
             walked += self._walk(hidden, logits, group)
@@ -162,7 +180,7 @@ class Refiner:
         rows = [torch.tensor([b.first + d for b in alive[d]], device=logits.device) for d in depths]
         candidates: _Candidates = _OwnScores()
         if self._head is not None and hidden is not None:
-            candidates = _HeadScores(self, self._head, hidden, logits, rows)
+            candidates = _HeadScores(self, self._head, hidden, logits, rows, blocks)
         ids: list[list[int]] = [[] for _ in blocks]
         confidences: list[list[float]] = [[] for _ in blocks]
         for depth in depths:
@@ -197,8 +215,10 @@ def _choices(ids: Tensor | None, scores: Tensor, blocks: list[_Block], depth: in
     return best if ids is None else ids.gather(-1, best[:, None])[:, 0], probability
 
 
-def _blocks(windows: Sequence[Window], outputs: Sequence[WindowOutput], *, sampled_only: bool) -> list[_Block]:
-    """The groups that are in use."""
+def _blocks(
+    windows: Sequence[Window], outputs: Sequence[WindowOutput], *, sampled_only: bool, recalls: bool
+) -> list[_Block]:
+    """The groups that are in use, with their contexts where something `recalls` them."""
     begins = accumulate((window.outputs for window in windows), initial=0)
     blocks = []
     for index, (window, output, begin) in enumerate(zip(windows, outputs, begins, strict=False)):
@@ -206,6 +226,7 @@ def _blocks(windows: Sequence[Window], outputs: Sequence[WindowOutput], *, sampl
             seen = NOTHING
             if window.sampling is not None and window.sampling.penalizes:
                 seen = occurrences(window, window.sampling, chosen.index - 1).then(chosen.token)
-            first = begin + chosen.row
-            blocks.append(_Block(index, first, chosen.count, chosen.token, chosen.index, window.sampling, seen))
+            context = window.context(chosen) if recalls else ()
+            place = begin + chosen.row, chosen.count, chosen.token, chosen.index
+            blocks.append(_Block(index, *place, window.sampling, seen, context))
     return blocks

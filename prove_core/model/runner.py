@@ -17,6 +17,7 @@ from prove_core.model.native.rows import NativeRows
 from prove_core.model.native.walk import NativeWalk
 from prove_core.model.pack import Packed, pack
 from prove_core.model.progress import SILENT, Progress
+from prove_core.model.recall import Recall
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.scores import Rows, Scorer, TorchRows
@@ -35,7 +36,8 @@ class ModelRunner:
     `banned` ids are never chosen and have no probability. Placeholder rows take row `min(i, n - 1)` of
     `placeholder_table` (`[hidden]` or `[n, hidden]`, as the first layer is to see it: after any scaling of embeddings),
     i counted within its group; without a table they take the embedding of `placeholder_id`. `rows` is filled for
-    gated adapters before each pass. `sequential` corrects placeholders one after another. `threads`, if given, decides
+    gated adapters before each pass. `sequential` corrects placeholders one after another, with what the context
+    says by `recall`. `threads`, if given, decides
     how many CPU threads a pass takes. Not thread-safe.
 
     `deterministic`: a row's result has the same bits whatever else is in the pass and however it arrives. Changes the
@@ -54,6 +56,7 @@ class ModelRunner:
         placeholder_table: torch.Tensor | None = None,
         rows: RowMask | None = None,
         sequential: SequentialHead | None = None,
+        recall: Recall | None = None,
         deterministic: bool = False,
         threads: ThreadChoice | None = None,
     ) -> None:
@@ -76,8 +79,8 @@ class ModelRunner:
         self._scorer = Scorer(banned, vocabulary=len(head), device=model.device, read=_reader(self.native))
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
-        walk = _walk(self.native, sequential, self._embed, head)
-        self._refiner = Refiner(sequential, self._embed, head, alone=deterministic, walk=walk)
+        walk = _walk(self.native, sequential, recall, self._embed, head)
+        self._refiner = Refiner(sequential, self._embed, head, alone=deterministic, recall=recall, walk=walk)
 
     def run(self, windows: Sequence[Window]) -> PassOutput:
         """See `Runner.run`."""
@@ -159,11 +162,15 @@ def _reader(native: NativeForward | None) -> Callable[[torch.Tensor], Rows]:
 
 
 def _walk(
-    native: NativeForward | None, head: SequentialHead | None, embed: torch.nn.Module, output: torch.Tensor
+    native: NativeForward | None,
+    head: SequentialHead | None,
+    recall: Recall | None,
+    embed: torch.nn.Module,
+    output: torch.Tensor,
 ) -> NativeWalk | None:
     if native is None or head is None or not NativeWalk.can(head, output):
         return None
-    return NativeWalk(native.library, head, cast(torch.Tensor, embed.weight), output)
+    return NativeWalk(native.library, head, cast(torch.Tensor, embed.weight), output, recall)
 
 
 def _as_rows(table: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -62,15 +62,20 @@ class SequentialHead(nn.Module):
 CANDIDATES = 32  # of a placeholder, by its own logits: what the head may choose from
 
 
-def choose(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
-    """The best of each row's leading candidates by its corrected state: ids and their probabilities among these.
+def scored(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's leading candidates and their scores by its corrected state: int64 and float32 [rows, candidates].
 
     logits [rows, vocabulary] are the placeholders' own, -inf where an id must not be chosen; corrected [rows, H];
-    output [vocabulary, H] is the model's head. Answers int64 and float32, [rows].
+    output [vocabulary, H] is the model's head.
     """
     own, candidates = logits.topk(min(CANDIDATES, logits.shape[-1]), dim=-1)
     scores = torch.einsum("rch,rh->rc", output[candidates], corrected).float()
-    scores = scores.masked_fill(own == -torch.inf, -torch.inf)
+    return candidates, scores.masked_fill(own == -torch.inf, -torch.inf)
+
+
+def choose(logits: Tensor, corrected: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
+    """The best of each row's candidates, as in `scored`, and its probability among them: int64 and float32 [rows]."""
+    candidates, scores = scored(logits, corrected, output)
     best = scores.argmax(-1, keepdim=True)
     probability = torch.softmax(scores, -1).gather(-1, best)
     return candidates.gather(-1, best)[:, 0], probability[:, 0]

@@ -38,7 +38,8 @@ class Window:
     pass overwrites it. `pages` has room for every row. Of `tokens` the last `logits` rows want an output (0: a prefill
     chunk), and all placeholders of a group that gets one: see `WindowOutput.drafts`. `targets[i]` is an id to score at
     the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`. `before` are the ids
-    below `start`, needed only where `sampling` penalizes. `every` group is in use, or the one that `chosen` finds.
+    below `start`, needed only where `sampling` penalizes or groups recall what came before. `every` group is in use, or
+    the one that `chosen` finds.
     """
 
     tokens: Sequence[int]
@@ -74,6 +75,10 @@ class Window:
                 found.append(ChosenGroup(row, group.count, argmax[behind], self.start + group.after + 2))
             row += group.count
         return found
+
+    def context(self, chosen: ChosenGroup) -> TokenIds:
+        """The sequence before the token that a group in use follows."""
+        return (*self.before, *self.tokens)[: chosen.index - 1]
 
     @property
     def rows(self) -> int:

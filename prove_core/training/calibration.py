@@ -3,9 +3,8 @@
 Each block counts up to its first wrong candidate: a chance is that of a draft given that those before it match.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ from numpy.typing import NDArray
 
 from prove_core.decoding.calibration import log_odds
 from prove_core.errors import DataError
-from prove_core.model.adapters import RECORD, read_adapter
+from prove_core.model.adapters import read_adapter
 from prove_core.training.gate_records import BlockRecord, read_records
+from prove_core.training.record import amend_record, check_record
 from prove_core.types import IDENTITY, Calibration
 
 Vector = NDArray[np.float64]
@@ -40,15 +40,9 @@ def train_calibration(records: Sequence[Path], adapter: Path) -> CalibrationFit:
     is no adapter.
     """
     folder = read_adapter(str(adapter))
-    if folder.record is None:
-        raise DataError(f"adapter {adapter} has no {RECORD}: only adapters of `prove train` are calibrated")
+    check_record(folder)
     fit = fit_calibration([record for path in records for record in read_records(path)])
-    path = folder.path / RECORD
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps({**record, "calibration": asdict(fit.calibration)}, indent=2), encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
+    amend_record(folder, calibration=fit.calibration)
     return fit
 
 

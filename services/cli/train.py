@@ -152,6 +152,35 @@ def gate(
 
 @app.command()
 @one_line_errors
+def recall(
+    data: Annotated[list[Path], typer.Option(help="JSONL of `prove distill`; repeatable.")],
+    adapter: Annotated[Path, typer.Option(help="Adapter folder with a sequential head; its record gets the fit.")],
+    checkpoint: Annotated[
+        str, typer.Option(help="Its base: built-in name, folder or hub id.")
+    ] = "smollm2-135m-instruct",
+    limit: Annotated[int, typer.Option(min=1, help="Answers to fit on.")] = 200,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"], typer.Option(help="Of the base's weights.")
+    ] = "bfloat16",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+) -> None:
+    """Fit what drafts gain by having followed the same tokens before: names, numbers, phrases of the context."""
+    from prove_core.training.recall import train_recall  # noqa: PLC0415  torch is slow to import
+    from services.cli.progress import reporting  # noqa: PLC0415
+
+    model = ModelConfig(checkpoint=checkpoint, dtype=dtype, device=device)
+    with reporting(enabled=True) as progress:
+        fit = train_recall(model, data, adapter, limit=limit, progress=progress)
+    typer.echo(f"{'drafts':20} {fit.drafts:8}")
+    matches = [(f"match of {length}", value) for length, value in enumerate(fit.recall.totals[1:], start=1)]
+    prefixes = [("prefix without", fit.prefix_before), ("prefix with", fit.prefix_after)]
+    for name, value in (*matches, ("latest", fit.recall.latest), *prefixes):
+        typer.echo(f"{name:20} {value:8.4f}")
+    _say(f"written to {adapter / 'prove.json'}")
+
+
+@app.command()
+@one_line_errors
 def calibration(
     records: Annotated[list[Path], typer.Option(help="JSONL of `prove bench gates --record`; repeatable.")],
     adapter: Annotated[

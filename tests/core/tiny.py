@@ -22,6 +22,7 @@ from transformers import (
 from prove_core.attention.choose import choose_attention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.probe import probe
+from prove_core.model.recall import Recall
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
 from prove_core.model.sequential import SequentialHead
@@ -102,6 +103,7 @@ def tiny_runner(
     placeholder_table: torch.Tensor | None = None,
     rows: RowMask | None = None,
     sequential: SequentialHead | None = None,
+    recall: Recall | None = None,
     deterministic: bool = False,
 ) -> ModelRunner:
     """A runner over `model` with a KV storage of its own. Switches the model to our attention."""
@@ -118,6 +120,7 @@ def tiny_runner(
         placeholder_id=placeholder_id,
         placeholder_table=placeholder_table,
         sequential=sequential,
+        recall=recall,
         rows=rows,
         deterministic=deterministic,
     )

@@ -1,7 +1,7 @@
 """The structures of `kernels/interface.h`, field by field."""
 
 import ctypes
-from ctypes import c_float, c_int32, c_int64, c_void_p
+from ctypes import c_float, c_int32, c_void_p
 
 import numpy as np
 import torch
@@ -101,6 +101,7 @@ class Head(ctypes.Structure):
         ("position", c_void_p),
         ("embedding", c_void_p),
         ("output", c_void_p),
+        ("recall", c_void_p),
         ("hidden", c_int32),
         ("width", c_int32),
         ("placeholders", c_int32),
@@ -109,9 +110,9 @@ class Head(ctypes.Structure):
 
 
 class Block(ctypes.Structure):
-    """A block of placeholders: its rows, and the token that they follow."""
+    """A block of placeholders: the tokens that they follow, and its rows."""
 
-    _fields_ = (("first", c_int32), ("rows", c_int32), ("token", c_int64))
+    _fields_ = (("context", c_void_p), ("length", c_int32), ("first", c_int32), ("rows", c_int32))
 
 
 def address(values: torch.Tensor | NDArray[np.int32] | None) -> int | None:

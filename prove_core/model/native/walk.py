@@ -1,5 +1,6 @@
 """The sequential head's walk in compiled code, for blocks that take the likeliest token."""
 
+from array import array
 from collections.abc import Sequence
 
 import torch
@@ -8,13 +9,17 @@ from torch import Tensor
 from prove_core.model.native.interface import Block, Head, address
 from prove_core.model.native.library import Library
 from prove_core.model.native.weights import WIDE, Kept, in_blocks
+from prove_core.model.recall import Recall
 from prove_core.model.sequential import SequentialHead
+from prove_core.types import TokenIds
 
 
 class NativeWalk:
     """Implements `refine.Walk` for a bfloat16 head. `embedding` and `output` are [vocabulary, hidden]."""
 
-    def __init__(self, library: Library, head: SequentialHead, embedding: Tensor, output: Tensor) -> None:
+    def __init__(
+        self, library: Library, head: SequentialHead, embedding: Tensor, output: Tensor, recall: Recall | None = None
+    ) -> None:
         self._library = library
         self._kept = Kept()
         a, b, r, o = (self._kept.keep(in_blocks(weight.detach(), WIDE)) for weight in (head.a, head.b, head.r, head.o))
@@ -26,6 +31,7 @@ class NativeWalk:
             position=self._kept.floats(head.position),
             embedding=self._kept.keep(embedding.detach().contiguous()),
             output=self._kept.keep(output.detach().contiguous()),
+            recall=None if recall is None else self._kept.floats(torch.tensor([*recall.totals, recall.latest])),
             hidden=output.shape[1],
             width=len(head.a),
             placeholders=len(head.position),
@@ -39,15 +45,16 @@ class NativeWalk:
         return all(size % WIDE == 0 for size in sizes) and head.a.dtype is output.dtype is torch.bfloat16
 
     def __call__(
-        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, int]]
+        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, TokenIds]]
     ) -> list[tuple[list[int], list[float]]]:
         """See `refine.Walk`."""
         ids = torch.empty(len(logits), dtype=torch.int64)
         probabilities = torch.empty(len(logits))
         hidden, logits = hidden.contiguous(), logits.contiguous()
+        known = [array("i", context) for _, _, context in blocks]
         self._library.walk(
             self._head,
-            (Block * len(blocks))(*(Block(*block) for block in blocks)),
+            (Block * len(blocks))(*(_block(*each) for each in zip(known, blocks, strict=True))),
             len(blocks),
             address(logits),
             address(hidden),
@@ -57,3 +64,9 @@ class NativeWalk:
         )
         parts = [slice(first, first + rows) for first, rows, _ in blocks]
         return [(ids[part].tolist(), probabilities[part].tolist()) for part in parts]
+
+
+def _block(known: "array[int]", block: tuple[int, int, TokenIds]) -> Block:
+    first, rows, _ = block
+    start, length = known.buffer_info()
+    return Block(context=start, length=length, first=first, rows=rows)

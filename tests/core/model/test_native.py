@@ -39,6 +39,7 @@ from prove_core.model.native.rows import NativeRows
 from prove_core.model.native.structure import parts
 from prove_core.model.native.walk import NativeWalk
 from prove_core.model.probe import probe
+from prove_core.model.recall import Recall
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
@@ -326,7 +327,8 @@ def head(hidden: int, width: int, dtype: torch.dtype) -> SequentialHead:
     return made.to(dtype).requires_grad_(False)
 
 
-def test_the_head_walks_as_in_torch() -> None:
+@pytest.mark.parametrize("recall", [None, Recall((2.0, 1.0, 3.0), 1.5)])
+def test_the_head_walks_as_in_torch(recall: Recall | None) -> None:
     """In blocks that end early and go on beyond the trained places; a block's bits do not depend on the others."""
     compiled()
     generator = torch.Generator().manual_seed(2)
@@ -338,18 +340,21 @@ def test_the_head_walks_as_in_torch() -> None:
     logits[:, :20] = -torch.inf
     windows = [
         Window([3, 4], 0, PAGES, (PlaceholderGroup(1, 6),), logits=2),
-        Window([5], 0, PAGES, (PlaceholderGroup(0, 2),), logits=1),
+        Window([5], 60, PAGES, (PlaceholderGroup(0, 2),), logits=1, before=tuple(range(60, 90)) * 2),
         Window([9], 0, PAGES, (PlaceholderGroup(0, 2),), logits=1),
     ]
     outputs = Scorer((), vocabulary=vocabulary, device=torch.device("cpu")).score(logits, windows)
-    walk = NativeWalk(library.library(home()), made, embedding.weight, output)
+    walk = NativeWalk(library.library(home()), made, embedding.weight, output, recall)
     with torch.inference_mode():
-        ours = Refiner(made, embedding, output, alone=False, walk=walk).refine(states, logits, windows, outputs)
-        theirs = Refiner(made, embedding, output, alone=False).refine(states, logits, windows, outputs)
+        ours = Refiner(made, embedding, output, alone=False, recall=recall, walk=walk).refine(
+            states, logits, windows, outputs
+        )
+        theirs = Refiner(made, embedding, output, alone=False, recall=recall).refine(states, logits, windows, outputs)
     for a, b in zip(ours, theirs, strict=True):
         assert a.drafts == b.drafts
         assert a.draft_confidences == pytest.approx(b.draft_confidences, abs=0.03)
-    ((ids, _),) = walk(states[8:11], logits[8:11], [(1, 2, outputs[1].argmax[0])])
+    known = (*windows[1].before, 5, outputs[1].argmax[0])
+    ((ids, _),) = walk(states[8:11], logits[8:11], [(1, 2, known)])
     assert tuple(ids) == ours[1].drafts
 
 

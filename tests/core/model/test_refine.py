@@ -9,8 +9,9 @@ from torch.nn import functional
 
 from prove_core.model.draw import draw
 from prove_core.model.noise import scatter
+from prove_core.model.recall import Recall, contexts, match_features
 from prove_core.model.refine import Refiner
-from prove_core.model.sequential import CANDIDATES, SequentialHead, choose
+from prove_core.model.sequential import CANDIDATES, SequentialHead, choose, scored
 from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from prove_core.types import Floor, SamplingParams
 from tests.core.sampling import penalized
@@ -122,6 +123,34 @@ def test_banned_ids_and_floors_hold_for_refined_tokens() -> None:
     assert not set(plain) & set(banned)
     floored = run([proposing(2, floor=Floor(7, plain))], stirred_head())[0].drafts
     assert floored[0] not in plain, "index 6 is below the floor"
+
+
+def test_what_came_before_is_recalled() -> None:
+    """Step by step: the context is what the sequence holds up to the branch in use, and the choices behind it."""
+    torch.manual_seed(0)
+    recall = Recall((30.0, 20.0), 10.0)
+    head, embedding, output = stirred_head(), torch.nn.Embedding(50, HIDDEN), torch.randn(50, HIDDEN)
+    hidden = torch.randn(7, HIDDEN)
+    logits = functional.linear(hidden, output)
+    own = tuple(logits.argmax(-1).tolist())
+    before = tuple(torch.randint(0, 50, (300,)).tolist())
+    groups = (PlaceholderGroup(1, 2), PlaceholderGroup(2, 3))
+    window = Window([4, 5, own[0]], len(before), range(80), groups, logits=2, targets=own[:1], before=before)
+    plain = WindowOutput(own[:2], (0.5,) * 2, ())
+    refiner = Refiner(head, embedding, output, alone=False, recall=recall)
+    (found,) = refiner.refine(hidden, logits, [window], [plain])
+    context, state = [*before, 4, 5, own[0], own[1]], torch.zeros(1, 16)
+    for depth, row in enumerate((4, 5, 6)):
+        previous = embedding(torch.tensor(context[-1:]))
+        corrected, state = head(hidden[row : row + 1], previous, depth, state)
+        ids, scores = scored(logits[row : row + 1], corrected, output)
+        scores = scores + recall.bonuses(match_features(contexts([context], ids.device), ids, 50))
+        assert found.draft_confidences[depth] == pytest.approx(torch.softmax(scores, -1).max().item(), rel=1e-4)
+        context.append(int(ids[0, scores.argmax()]))
+    assert found.drafts == tuple(context[-3:])
+    (without,) = Refiner(head, embedding, output, alone=False).refine(hidden, logits, [window], [plain])
+    assert found.drafts != without.drafts, "a recall that changes nothing proves nothing"
+    assert (found.argmax, found.confidences) == (plain.argmax, plain.confidences)
 
 
 def test_fewer_ids_than_candidates() -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from prove_core.engine.build import build_engine
+from prove_core.model.adapters import read_adapter
 from prove_core.training.checkpoint import FILE as CHECKPOINT
 from prove_core.training.config import ProposerTraining, VerifierTraining
 from prove_core.training.metrics import FILE as METRICS
@@ -85,6 +86,14 @@ def test_a_trained_proposer_is_served(model: Path, answers: Path, tmp_path: Path
     built.engine.stop()
     assert built.info is not None
     assert built.info.placeholder_id is not None
+    if method == "gated":
+        fitted = invoke("train", "recall", "--data", answers, "--adapter", out / "adapter", "--checkpoint", model)
+        figures = dict(line.rsplit(maxsplit=1) for line in fitted.stdout.splitlines())
+        record = read_adapter(str(out / "adapter")).record
+        assert record is not None
+        assert record.recall is not None
+        assert record.recall.latest == pytest.approx(float(figures["latest"]))
+        assert float(figures["prefix with"]) >= float(figures["prefix without"]), "of the data that it was fitted to"
     generated = invoke("generate", "what is 2 + 3?", "--config", out / "serve.yaml", "--max-tokens", 8)
     assert "auto" in generated.stderr
 

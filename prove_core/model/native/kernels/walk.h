@@ -5,10 +5,9 @@
 
 #include "choices.h"
 #include "panels.h"
+#include "recall.h"
 
 namespace prove {
-
-constexpr int CANDIDATES = 32;
 
 struct Head {
     const uint32_t* a;  // blocks of weights: [width, hidden], [width, hidden], [width, width], [hidden, width]
@@ -18,13 +17,14 @@ struct Head {
     const float* position;  // [placeholders, width]
     const bf16* embedding;  // [vocabulary, hidden]
     const bf16* output;     // [vocabulary, hidden]
+    const Recall* recall;   // or none
     int32_t hidden, width, placeholders, vocabulary;
 };
 
-// A block's rows among those of the pass, and the token that they follow.
+// A block's rows among those of the pass, and the tokens that they follow: one at least, all where the head recalls.
 struct Block {
-    int32_t first, rows;
-    int64_t token;
+    const int32_t* context;
+    int32_t length, first, rows;
 };
 
 class Walk {
@@ -34,17 +34,20 @@ class Walk {
     // logits [rows, vocabulary], states [rows, hidden]; ids and their probabilities among the candidates, by row.
     void down(const Block& block, const float* logits, const bf16* states, int64_t* ids, float* probabilities) {
         std::fill(state.begin(), state.end(), bf16(0));
-        int64_t token = block.token;
+        context.start(block.context, block.length);
+        int64_t token = block.context[block.length - 1];
         for (int depth = 0; depth < block.rows; depth++) {
             int64_t row = block.first + depth;
             follow(states + row * head.hidden, head.embedding + token * head.hidden, depth);
             token = choose(Row{logits + row * head.vocabulary, head.vocabulary}, probabilities + row);
+            context.add(token);
             ids[row] = token;
         }
     }
 
   private:
     const Head& head;
+    Context context;
     Buffer<bf16> normal, state, inner, moved;
 
     // state = silu(A norm(hidden) + position + B norm(previous) + R norm(state)), rounded as torch rounds
@@ -96,6 +99,7 @@ class Walk {
             for (int k = 0; k < head.hidden; k += WIDE) sum = dot(sum, load<vu>(output + k), load<vu>(&moved[k]));
             scores[i] += number(rounded(total(sum)));
         }
+        if (head.recall) context.recall(*head.recall, ids, count, scores);
         int best = 0;
         for (int i = 1; i < count; i++)
             if (scores[i] > scores[best] || (scores[i] == scores[best] && ids[i] < ids[best])) best = i;
