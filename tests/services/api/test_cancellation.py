@@ -96,10 +96,12 @@ def test_requests_cut_short_leave_nothing(end: Callable[..., Awaitable[None]], m
             assert (await server.ask(max_tokens=5)).status_code == 200
             tasks = len(asyncio.all_tasks())
             fields = {"stream": stream, "decoding": {"mode": mode, "theta": 0.1}, **LONG}
-            await asyncio.gather(*(end(server, **fields) for _ in range(COUNT)))
-            passes = server.proposer.engine.stats().passes
+            before = passes = server.proposer.engine.stats().passes
+            while passes == before:  # on a busy machine time may be up before anything has begun
+                await asyncio.gather(*(end(server, **fields) for _ in range(COUNT)))
+                passes = server.proposer.engine.stats().passes
             assert await _nothing_left(server, tasks + COUNT)  # connections that the client keeps open have one each
-            assert 0 < passes < 1800
+            assert passes - before < 1800
             assert (await server.ask(max_tokens=5)).status_code == 200
 
     run_in_loop(run())
@@ -121,8 +123,8 @@ def test_whoever_waits_for_a_replica_leaves_nothing_either(end: Callable[..., Aw
             lease, lessor.lease = lessor.lease, hang  # type: ignore[method-assign, assignment]
             tasks = len(asyncio.all_tasks())
             fields = {"stream": True, "decoding": {"mode": "prove"}, **LONG}
-            await asyncio.gather(*(end(server, **fields) for _ in range(COUNT)))
-            assert asked
+            while not asked:  # as above
+                await asyncio.gather(*(end(server, **fields) for _ in range(COUNT)))
             assert await _nothing_left(server, tasks + COUNT)
             lessor.lease = lease  # type: ignore[method-assign]
             assert (await server.ask(max_tokens=5, decoding={"mode": "prove"})).status_code == 200
