@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 import pytest
 
@@ -52,6 +53,12 @@ async def _bystander_works(replica: Replica, channel: Channel) -> None:
     tokens, _ = await _generate(channel, _request("bystander", (3, 4), 5))
     assert tokens == continuation((3, 4), 5)
     assert replica.engine.alive
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def test_calls_and_completions() -> None:
@@ -155,8 +162,7 @@ def test_half_a_frame_waits_and_its_end_frees_the_connection() -> None:
             await _bystander_works(replica, channel)
             assert len(replica.server.connections) == 2
             writer.close()
-            await asyncio.sleep(0.1)
-            assert len(replica.server.connections) == 1
+            await _until(lambda: len(replica.server.connections) == 1)
 
     run_in_loop(run())
 
@@ -168,8 +174,7 @@ def test_a_greeted_peer_that_turns_bad_loses_its_sessions_only() -> None:
             pending = bad.submit(CallRequest(Commit("bad", 1, 0, (1, 2)), Propose(2)))
             await pending
             bad._transport.write(b"\xff" * 64)  # type: ignore[union-attr]  # bytes that no method would send
-            await asyncio.sleep(0.2)
-            assert bad.closed
+            await _until(lambda: bad.closed)
             await _bystander_works(replica, good)
             assert await replica.idle()
 

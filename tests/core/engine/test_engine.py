@@ -205,10 +205,9 @@ def _steal(engine: Engine) -> None:
 
 def test_a_request_larger_than_the_pool_is_refused_at_once() -> None:
     with running(ToyRunner(4), engine_config(tokens=64)) as engine:
-        began = time.monotonic()
         outcome = generate(engine, [1] * 65, AR, Limits(10))
         assert isinstance(outcome.end, PoolExhausted)
-        assert time.monotonic() - began < 1.0
+        assert engine.stats().passes == 0
         grows = generate(engine, [1] * 60, AR, Limits(10), "t")
         assert isinstance(grows.end, PoolExhausted)
         assert grows.tokens == continuation([1] * 60, len(grows.tokens))
