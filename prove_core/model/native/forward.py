@@ -1,7 +1,7 @@
 """A forward pass in compiled code: all layers and the head in one call, which Python only prepares.
 
 Everything between two products costs about as much in torch as the products of a few rows: starting them, waking
-threads, Python. Here threads meet some 250 times in a pass and nothing else happens between products.
+threads, Python. Here threads meet some 200 times in a pass and nothing else happens between products.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ from prove_core.model.native.interface import Layer, Model, Pass, Weight, addres
 from prove_core.model.native.library import library
 from prove_core.model.native.rotary import RotaryTable
 from prove_core.model.native.structure import LayerParts, Parts
-from prove_core.model.native.weights import Kept, side_by_side
+from prove_core.model.native.weights import Kept, halves_together, side_by_side
 from prove_core.model.pack import Packed
 
 Numbers = NDArray[np.int32]
@@ -117,7 +117,7 @@ class NativeForward:
             middle_norm=kept.floats(part.middle_norm),
             q_norm=kept.floats(part.q_norm),
             k_norm=kept.floats(part.k_norm),
-            qkv=kept.linear(part.qkv, part.qkv_sizes),
+            qkv=kept.linear(part.qkv, part.qkv_sizes, halves_together(sum(part.qkv_sizes), spec.head_dim)),
             o=kept.linear(part.o, [hidden]),
             gate_up=kept.linear(part.gate_up, [part.inner] * 2, side_by_side(part.inner)),
             down=kept.linear(part.down, [hidden]),

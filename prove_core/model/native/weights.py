@@ -66,3 +66,11 @@ def in_blocks(weight: Tensor, width: int) -> Tensor:
 def side_by_side(size: int) -> Tensor:
     """The order of two halves of `size` outputs each in which their blocks alternate."""
     return torch.arange(2 * size).view(2, -1, WIDE).transpose(0, 1).flatten()
+
+
+def halves_together(size: int, head_dim: int) -> Tensor:
+    """The order of `size` outputs, whole heads, in which a block has as many of a head's first half as of its second.
+
+    Each with those that rotary embeddings turn with them.
+    """
+    return torch.arange(size).view(-1, 2, head_dim // 2 // LANES, LANES).transpose(1, 2).flatten()

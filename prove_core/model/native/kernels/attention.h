@@ -4,6 +4,8 @@
 // the other chunks. Chunks are counted from the sequence's start, and keys that a row does not see weigh exactly nothing:
 // what comes out for a row does not depend on the rows beside it.
 #pragma once
+#include <optional>
+
 #include "attention_plan.h"
 
 namespace prove {
@@ -97,7 +99,9 @@ class Attention {
         bool laid = false;
         for (int p = item.from; p < item.to; p++) {
             const Queries& queries = plan.panels[p];
-            Sight sight(pass, queries, per_kv, layer.window);
+            std::optional<Sight> own;
+            if (layer.window != model.layers->window) own.emplace(pass, queries, per_kv, layer.window);
+            const Sight& sight = own ? *own : plan.sights[p];
             int begin = std::max(first, sight.begin & ~1) - first, end = std::min(first + CHUNK, sight.end) - first;
             float* partial = plan.at(model, queries, kv_head, item.chunk);
             if (begin < end) {
@@ -117,14 +121,6 @@ class Attention {
             }
             if (plan.complete(model, p, kv_head)) merge(queries, kv_head, out, share);
         }
-    }
-
-    int row_of(const Queries& queries, int q) const {
-        return pass.row_at[pass.windows[queries.window] + (queries.first + q) / per_kv];
-    }
-
-    int head_of(const Queries& queries, int kv_head, int q) const {
-        return kv_head * per_kv + (queries.first + q) % per_kv;
     }
 
     // What the chunks say of a panel together.
@@ -147,8 +143,10 @@ class Attention {
         for (int v = 0; v < 2; v++) store(scales + v * LANES, 1.0f / sum[v]);
         const float* values = plan.at(model, queries, kv_head, 0) + 2 * WIDE;
         int64_t apart = plan.partial(model);
+        int row = pass.windows[queries.window] + queries.first / per_kv, head = queries.first % per_kv;
         for (int q = 0; q < queries.count; q++) {
-            bf16* to = out.row(row_of(queries, q)) + head_of(queries, kv_head, q) * dim;
+            bf16* to = out.row(pass.row_at[row]) + (kv_head * per_kv + head) * dim;
+            if (++head == per_kv) row++, head = 0;
             for (int d = 0; d < dim; d += WIDE) {
                 vf low = {}, high = {};
                 for (int c = 0; c < queries.chunks; c++) {
@@ -178,10 +176,11 @@ class Attention {
     // As [dim / 2][lanes].
     void lay_out_queries(const Queries& queries, int kv_head, const bf16* qkv, int lanes, AttentionShare& share) const {
         const uint32_t* rows[WIDE];
+        int row = pass.windows[queries.window] + queries.first / per_kv, head = queries.first % per_kv;
         for (int q = 0; q < lanes; q++) {
-            int own = std::min(q, queries.count - 1);
-            int64_t row = int64_t(row_of(queries, own)) * (model.query_heads + 2 * model.kv_heads);
-            rows[q] = (const uint32_t*)(qkv + (row + head_of(queries, kv_head, own)) * dim);
+            int64_t at = int64_t(pass.row_at[row]) * (model.query_heads + 2 * model.kv_heads) + kv_head * per_kv + head;
+            rows[q] = (const uint32_t*)(qkv + at * dim);
+            if (q + 1 < queries.count && ++head == per_kv) row++, head = 0;
         }
         for (int lane = 0; lane < lanes; lane += LANES)
             for (int i = 0; i < dim / 2; i += LANES)

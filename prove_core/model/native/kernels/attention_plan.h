@@ -18,6 +18,44 @@ struct Queries {
     int64_t partials;
 };
 
+// What each query of a panel sees: keys low .. high - 1, less those from gap_begin to gap_end - 1.
+struct Sight {
+    int begin, end;                             // of all together
+    int every_low, every_high, no_gap, gapped;  // all see every_low .. every_high - 1, but no_gap .. gapped - 1
+    alignas(64) int32_t low[WIDE], high[WIDE], gap_begin[WIDE], gap_end[WIDE];
+
+    Sight(const Pass& pass, const Queries& queries, int per_kv, int window)
+        : begin(INT32_MAX), end(0), every_low(0), every_high(INT32_MAX), no_gap(INT32_MAX), gapped(0) {
+        for (int q = 0; q < queries.count; q++) {
+            int row = pass.windows[queries.window] + (queries.first + q) / per_kv;
+            high[q] = pass.seen[row];
+            gap_begin[q] = pass.gap_begin[row];
+            gap_end[q] = pass.gap_end[row];
+            int nearest = high[q] - (gap_end[q] - gap_begin[q]);  // gaps are no distance
+            low[q] = window ? std::max(0, nearest - window) : 0;
+            begin = std::min(begin, low[q]);
+            end = std::max(end, high[q]);
+            every_low = std::max(every_low, low[q]);
+            every_high = std::min(every_high, high[q]);
+            if (gap_begin[q] == gap_end[q]) continue;
+            no_gap = std::min(no_gap, gap_begin[q]);
+            gapped = std::max(gapped, gap_end[q]);
+        }
+        for (int q = queries.count; q < WIDE; q++) low[q] = high[q] = gap_begin[q] = gap_end[q] = 0;
+    }
+
+    bool whole(int key) const {
+        return key >= every_low && key < every_high && (key < no_gap || key >= gapped);
+    }
+
+    // Scores of one key by the queries from `lane` on.
+    vf masked(int key, int lane, vf scores) const {
+        vi sees = (load<vi>(low + lane) <= key) & (load<vi>(high + lane) > key) &
+                  ~((load<vi>(gap_begin + lane) <= key) & (load<vi>(gap_end + lane) > key));
+        return select(sees, scores, splat(-INFINITY));
+    }
+};
+
 struct Item {
     int kv_head, chunk, from, to;  // panels of queries, of one window
     int64_t before;                // work of the items before it
@@ -25,6 +63,7 @@ struct Item {
 
 struct AttentionPlan {
     std::vector<Queries> panels;
+    std::vector<Sight> sights;  // of the panels, in layers of the first one's window
     std::vector<Item> items;
     Buffer<float> partials;
     std::unique_ptr<std::atomic<int>[]> ended;  // chunks of each panel and key head, over all layers so far
@@ -33,6 +72,7 @@ struct AttentionPlan {
 
     void make(const Model& model, const Pass& pass) {
         panels.clear();
+        sights.clear();
         items.clear();
         work = 0;
         int per_kv = model.query_heads / model.kv_heads;
@@ -45,6 +85,7 @@ struct AttentionPlan {
             for (int p = 0; p < count; p++) {
                 int first = int(int64_t(queries) * p / count), last = int(int64_t(queries) * (p + 1) / count);
                 panels.push_back({w, first, last - first, chunks, size});
+                sights.emplace_back(pass, panels.back(), per_kv, model.layers->window);
                 size += int64_t(chunks) * model.kv_heads * partial(model);
             }
             for (int head = 0; head < model.kv_heads; head++)
@@ -127,44 +168,6 @@ struct AttentionShare {
             keys.push_back((table[page] * model.page_size + inside) * model.kv_heads + item.kv_head);
             if (++inside == model.page_size) page++, inside = 0;
         }
-    }
-};
-
-// What each query of a panel sees: keys low .. high - 1, less those from gap_begin to gap_end - 1.
-struct Sight {
-    int begin, end;                             // of all together
-    int every_low, every_high, no_gap, gapped;  // all see every_low .. every_high - 1, but no_gap .. gapped - 1
-    alignas(64) int32_t low[WIDE], high[WIDE], gap_begin[WIDE], gap_end[WIDE];
-
-    Sight(const Pass& pass, const Queries& queries, int per_kv, int window)
-        : begin(INT32_MAX), end(0), every_low(0), every_high(INT32_MAX), no_gap(INT32_MAX), gapped(0) {
-        for (int q = 0; q < queries.count; q++) {
-            int row = pass.windows[queries.window] + (queries.first + q) / per_kv;
-            high[q] = pass.seen[row];
-            gap_begin[q] = pass.gap_begin[row];
-            gap_end[q] = pass.gap_end[row];
-            int nearest = high[q] - (gap_end[q] - gap_begin[q]);  // gaps are no distance
-            low[q] = window ? std::max(0, nearest - window) : 0;
-            begin = std::min(begin, low[q]);
-            end = std::max(end, high[q]);
-            every_low = std::max(every_low, low[q]);
-            every_high = std::min(every_high, high[q]);
-            if (gap_begin[q] == gap_end[q]) continue;
-            no_gap = std::min(no_gap, gap_begin[q]);
-            gapped = std::max(gapped, gap_end[q]);
-        }
-        for (int q = queries.count; q < WIDE; q++) low[q] = high[q] = gap_begin[q] = gap_end[q] = 0;
-    }
-
-    bool whole(int key) const {
-        return key >= every_low && key < every_high && (key < no_gap || key >= gapped);
-    }
-
-    // Scores of one key by the queries from `lane` on.
-    vf masked(int key, int lane, vf scores) const {
-        vi sees = (load<vi>(low + lane) <= key) & (load<vi>(high + lane) > key) &
-                  ~((load<vi>(gap_begin + lane) <= key) & (load<vi>(gap_end + lane) > key));
-        return select(sees, scores, splat(-INFINITY));
     }
 };
 

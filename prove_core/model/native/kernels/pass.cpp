@@ -11,9 +11,12 @@
 
 namespace prove {
 
+constexpr int SMALL = 4;  // rows that each thread normalizes for itself, rather than wait for the others
+
 // What a pass needs beside the model, kept for the next one.
 struct Workspace {
     Rows input, heads, inner, thin;
+    std::vector<Rows> own;  // each thread's input of a small pass
     Buffer<bf16> qkv;
     AttentionPlan attention;
     std::vector<AttentionShare> shares;
@@ -56,30 +59,26 @@ class Runner {
         space.inner.fit(rows, most_inner);
         space.thin.fit(rows, most_rank);
         space.qkv.resize(size_t(rows) * width);
-        if (int(space.shares.size()) < pass.threads) space.shares.resize(pass.threads);
+        if (int(space.shares.size()) < pass.threads) space.shares.resize(pass.threads), space.own.resize(pass.threads);
+        for (Rows& own : space.own) own.fit(std::min(rows, SMALL), model.hidden);
+        space.barrier.reset();
         if (!pass.products_only) space.attention.make(model, pass);
     }
 
     void run(Team team, int index) {
         const Layer& layer = model.layers[index];
-        if (!pass.products_only) normalize(team, layer.input_norm);
-        product<1>(team, layer.qkv, space.input, &layer.o, [&](int block, int first, int size, const Sums* sums) {
-            for (int r = 0; r < size; r++)
-                for (int part = 0; part < WIDE; part += LANES)
-                    narrow(&space.qkv[int64_t(first + r) * width + block * WIDE + part],
-                           biased(layer.qkv, block, sums[0], r, part));
-        });
+        project(team, layer, normalized(team, layer.input_norm));
         if (!pass.products_only) {
             AttentionShare& share = space.shares[team.index];
             Attention attention(model, layer, pass, space.attention);
             attention.expect(share, share.begin);
-            rotate(team, layer);
+            if (layer.q_norm) rotate(team, layer);
             attention.attend(share, space.qkv.data(), space.heads);
             team.meet();
         }
         add_product(team, layer.o, space.heads, &layer.gate_up);
-        if (!pass.products_only) normalize(team, layer.middle_norm);
-        product<2>(team, layer.gate_up, space.input, &layer.down, [&](int block, int first, int size, const Sums* sums) {
+        const Rows& x = normalized(team, layer.middle_norm);
+        product<2>(team, layer.gate_up, x, &layer.down, [&](int block, int first, int size, const Sums* sums) {
             for (int r = 0; r < size; r++)
                 for (int part = 0; part < WIDE; part += LANES) {
                     vf gate = biased(layer.gate_up, block, sums[0], r, part);
@@ -103,14 +102,15 @@ class Runner {
     template <int TOGETHER, class Done>
     void product(Team team, const Weight& weight, const Rows& x, const Weight* next, Done done) {
         bool adapts = weight.rank && pass.tokens < pass.rows;
-        if (adapts) reduce(team, weight, x);
-        multiply_blocks<TOGETHER>(team, weight, x, panels, adapts, next, done);
+        int reduced = adapts ? reduce(team, weight, x) : 0;
+        multiply_blocks<TOGETHER>(team, weight, x, panels, reduced, next, done);
         team.meet();
     }
 
+    // `reduced`: when all threads have done their part of what an adapter adds, if it does.
     template <int TOGETHER, class Done>
     void multiply_blocks(Team team, const Weight& weight, const Rows& x, const Panels& panels,
-                         bool adapts, const Weight* next, Done done) {
+                         int reduced, const Weight* next, Done done) {
         int pairs = weight.inputs / 2, steps = weight.outputs / WIDE / TOGETHER;
         int64_t length = int64_t(pairs) * WIDE;
         for (int step = team.begin(steps); step < team.end(steps); step++)
@@ -125,7 +125,9 @@ class Runner {
                     Ahead ahead = {then + length / LANES * p / panels.count * LANES, LANES};
                     if (panels.count == 1) ahead = {w + NEAR, WIDE};
                     MULTIPLY[size](x.at(first), x.stride, w, pairs, sums[i], ahead);
-                    if (adapts && from < size) adapt(weight, block, first, size, from, sums[i]);
+                    if (!reduced || from >= size) continue;
+                    team.wait(reduced);
+                    adapt(weight, block, first, size, from, sums[i]);
                 }
                 done(step * TOGETHER, first, size, sums);
             }
@@ -147,8 +149,8 @@ class Runner {
                               sums + from * WIDE, {b + pairs * WIDE, WIDE});
     }
 
-    // t = scale * A x of placeholder rows.
-    void reduce(Team team, const Weight& weight, const Rows& x) {
+    // This thread's part of t = scale * A x of placeholder rows; gives the arrival to wait for.
+    int reduce(Team team, const Weight& weight, const Rows& x) {
         int pairs = weight.inputs / 2, blocks = weight.rank / LANES;
         for (int block = team.begin(blocks); block < team.end(blocks); block++)
             for (int p = 0; p < panels.count; p++) {
@@ -164,7 +166,7 @@ class Runner {
                     narrow(space.thin.row(first + r) + block * LANES,
                            load<vf>(sums + (r - from) * LANES) * weight.scale);
             }
-        team.meet();
+        return team.arrive();
     }
 
     // hidden += W x
@@ -178,63 +180,91 @@ class Runner {
         });
     }
 
-    // Threads share rows, or else columns.
-    void normalize(Team team, const float* weight) {
-        if (pass.rows >= team.size)
-            normalize(weight, team.begin(pass.rows), team.end(pass.rows), 0, model.hidden);
-        else
-            normalize(weight, 0, pass.rows, team.begin(model.hidden / WIDE) * WIDE, team.end(model.hidden / WIDE) * WIDE);
-        team.meet();
+    // The rows' states, normalized: by each thread for itself, or shared among them.
+    const Rows& normalized(Team team, const float* weight) {
+        bool small = pass.rows <= SMALL;
+        Rows& to = small ? space.own[team.index] : space.input;
+        if (pass.products_only) return to;
+        int first = small ? 0 : team.begin(pass.rows), last = small ? pass.rows : team.end(pass.rows);
+        for (int row = first; row < last; row++) normalize(row, weight, to.row(row));
+        if (!small) team.meet();
+        return to;
     }
 
-    void normalize(const float* weight, int row, int last_row, int begin, int end) {
-        for (; row < last_row; row++) {
-            const bf16* from = pass.hidden + int64_t(row) * model.hidden;
-            bf16* to = space.input.row(row);
-            vf scale = splat(inverse_norm(from, model.hidden));
-            for (int i = begin; i < end; i += LANES)
-                narrow(to + i, rounded(numbers(from + i) * scale) * load<vf>(weight + i));
-        }
+    void normalize(int row, const float* weight, bf16* to) const {
+        const bf16* from = pass.hidden + int64_t(row) * model.hidden;
+        vf scale = splat(inverse_norm(from, model.hidden));
+        for (int i = 0; i < model.hidden; i += LANES)
+            narrow(to + i, rounded(numbers(from + i) * scale) * load<vf>(weight + i));
     }
 
     float inverse_norm(const bf16* x, int size) const {
-        vf squares = {};
-        for (int i = 0; i < size; i += LANES) squares += numbers(x + i) * numbers(x + i);
-        return 1.0f / std::sqrt(total(squares) / size + model.epsilon);
+        vf even = {}, odd = {};
+        for (int i = 0; i < size; i += WIDE) {
+            even += numbers(x + i) * numbers(x + i);
+            odd += numbers(x + i + LANES) * numbers(x + i + LANES);
+        }
+        return 1.0f / std::sqrt(total(even + odd) / size + model.epsilon);
     }
 
-    // Queries and keys to their positions, keys and values into the cache.
+    // Queries, keys and values. Half a block belongs to the first half of a head, the other to what is turned with it.
+    void project(Team team, const Layer& layer, const Rows& x) {
+        int half = model.head_dim / 2, blocks = model.head_dim / WIDE;
+        product<1>(team, layer.qkv, x, &layer.o, [&](int block, int first, int size, const Sums* sums) {
+            int head = block / blocks, i = block % blocks * LANES;
+            for (int r = first; r < first + size; r++) {
+                vf low = biased(layer.qkv, block, sums[0], r - first, 0);
+                vf high = biased(layer.qkv, block, sums[0], r - first, LANES);
+                bf16* to = layer.q_norm ? projected(r, head) : place(layer, r, head);
+                if (!layer.q_norm && head < model.query_heads + model.kv_heads) turn(low, high, pass.positions[r], i);
+                narrow(to + i, low);
+                narrow(to + half + i, high);
+            }
+        });
+    }
+
+    bf16* projected(int row, int head) const { return &space.qkv[int64_t(row) * width + head * model.head_dim]; }
+
+    // Where a head of a row belongs: keys and values to the cache.
+    bf16* place(const Layer& layer, int row, int head) const {
+        int own = head - model.query_heads;
+        if (own < 0) return projected(row, head);
+        bool is_value = own >= model.kv_heads;
+        int64_t slot = pass.slots[row] * model.kv_heads + own - (is_value ? model.kv_heads : 0);
+        return (is_value ? layer.values : layer.keys) + slot * model.head_dim;
+    }
+
+    // Numbers i .. i + 15 of a head, and those half a head behind them, to a position.
+    void turn(vf& low, vf& high, int64_t position, int i) const {
+        const bf16 *cosine = model.cosines + position * model.head_dim + i, *sine = model.sines + position * model.head_dim + i;
+        int half = model.head_dim / 2;
+        vf x = low, y = high;
+        low = rounded(x * numbers(cosine)) - rounded(y * numbers(sine));
+        high = rounded(y * numbers(cosine + half)) + rounded(x * numbers(sine + half));
+    }
+
+    // What `project` does where heads are normalized, which takes the whole of them, before they are turned.
     void rotate(Team team, const Layer& layer) {
         int dim = model.head_dim;
         int64_t work = int64_t(pass.rows) * heads;
         for (int item = team.begin(work); item < team.end(work); item++) {
             int row = item / heads, head = item % heads;
-            bf16* x = &space.qkv[int64_t(row) * width + head * dim];
-            bool is_key = head >= model.query_heads, is_value = head >= model.query_heads + model.kv_heads;
-            const float* norm = is_key ? layer.k_norm : layer.q_norm;
-            if (!is_value) turn(x, norm, pass.positions[row]);
-            if (!is_key) continue;
-            int own = head - model.query_heads - (is_value ? model.kv_heads : 0);
-            int64_t place = (pass.slots[row] * model.kv_heads + own) * dim;
-            memcpy((is_value ? layer.values : layer.keys) + place, x, dim * sizeof(bf16));
+            bf16 *x = projected(row, head), *to = place(layer, row, head);
+            if (head >= model.query_heads + model.kv_heads) {
+                memcpy(to, x, dim * sizeof(bf16));
+                continue;
+            }
+            const float* norm = head < model.query_heads ? layer.q_norm : layer.k_norm;
+            vf scale = splat(inverse_norm(x, dim));
+            for (int i = 0; i < dim / 2; i += LANES) {
+                vf low = rounded(rounded(numbers(x + i) * scale) * load<vf>(norm + i));
+                vf high = rounded(rounded(numbers(x + dim / 2 + i) * scale) * load<vf>(norm + dim / 2 + i));
+                turn(low, high, pass.positions[row], i);
+                narrow(to + i, low);
+                narrow(to + dim / 2 + i, high);
+            }
         }
         team.meet();
-    }
-
-    void turn(bf16* x, const float* norm, int64_t position) const {
-        int dim = model.head_dim;
-        if (norm) {
-            vf scale = splat(inverse_norm(x, dim));
-            for (int i = 0; i < dim; i += LANES)
-                narrow(x + i, rounded(numbers(x + i) * scale) * load<vf>(norm + i));
-        }
-        const bf16 *cosine = model.cosines + position * dim, *sine = model.sines + position * dim;
-        for (int i = 0; i < dim / 2; i += LANES) {
-            int j = i + dim / 2;
-            vf low = numbers(x + i), high = numbers(x + j);
-            narrow(x + i, rounded(low * numbers(cosine + i)) - rounded(high * numbers(sine + i)));
-            narrow(x + j, rounded(high * numbers(cosine + j)) + rounded(low * numbers(sine + j)));
-        }
     }
 
     // Final norm and head of the rows that want logits.
@@ -242,18 +272,16 @@ class Runner {
         if (!pass.output_count) return;
         int hidden = model.hidden;
         Panels outputs(pass.output_count);
-        for (int i = team.begin(outputs.rows); i < team.end(outputs.rows); i++) {
-            const bf16* from = pass.hidden + int64_t(pass.outputs[i]) * hidden;
-            bf16* to = pass.states + int64_t(i) * hidden;
-            vf scale = splat(inverse_norm(from, hidden));
-            for (int j = 0; j < hidden; j += LANES) {
-                narrow(to + j, rounded(numbers(from + j) * scale) * load<vf>(model.final_norm + j));
-            }
-            memcpy(space.input.row(i), to, hidden * sizeof(bf16));
+        bool small = outputs.rows <= SMALL;
+        Rows& x = small ? space.own[team.index] : space.input;
+        int begin = team.begin(outputs.rows), end = team.end(outputs.rows);
+        for (int i = small ? 0 : begin; i < (small ? outputs.rows : end); i++) {
+            normalize(pass.outputs[i], model.final_norm, x.row(i));
+            if (i >= begin && i < end) memcpy(pass.states + int64_t(i) * hidden, x.row(i), hidden * sizeof(bf16));
         }
-        team.meet();
+        if (!small) team.meet();
         const Weight& weight = model.head;
-        multiply_blocks<1>(team, weight, space.input, outputs, false, nullptr,
+        multiply_blocks<1>(team, weight, x, outputs, 0, nullptr,
                            [&](int block, int first, int size, const Sums* sums) {
             for (int r = 0; r < size; r++) {
                 float row[WIDE];
@@ -275,7 +303,7 @@ void prove_release(prove::Workspace* space) { delete space; }
 
 void prove_pass(const prove::Model* model, const prove::Pass* pass, prove::Workspace* space) {
     prove::Runner runner(*model, *pass, *space);
-#pragma omp parallel num_threads(pass->threads)
+#pragma omp parallel num_threads(std::min(pass->threads, prove::MOST_THREADS))
     runner.run({omp_get_thread_num(), omp_get_num_threads(), space->barrier});
 }
 
