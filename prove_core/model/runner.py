@@ -76,9 +76,13 @@ class ModelRunner:
         self._recorded: dict[PassShape, RecordedPass] = {}
         self._embed = model.get_input_embeddings()
         head = model.get_output_embeddings().weight
-        self._scorer = Scorer(banned, vocabulary=len(head), device=model.device, read=_reader(self.native))
+        self._scorer = Scorer(
+            banned if self.native is None else (), vocabulary=len(head), device=model.device, read=_reader(self.native)
+        )
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
+        if self.native is not None:
+            self.native.complete(self._table, torch.as_tensor(banned, dtype=torch.int64).flatten())
         walk = _walk(self.native, sequential, recall, self._embed, head)
         self._refiner = Refiner(sequential, self._embed, head, alone=deterministic, recall=recall, walk=walk)
 
@@ -147,13 +151,11 @@ class ModelRunner:
         )
 
     def _embeddings(self, packed: Packed) -> torch.Tensor | None:
-        """`[rows, hidden]`, with the placeholders' own where they have some; None: nothing but the ids' embeddings."""
-        placing = self._table is not None and len(packed.placeholders)
-        if not placing and self.native is None:
+        """`[rows, hidden]`, where placeholders have their own; None: a model's forward looks them up itself."""
+        if self._table is None or self.native is not None or not len(packed.placeholders):
             return None
         embeddings: torch.Tensor = self._embed(packed.ids)[0]
-        if placing and self._table is not None:
-            embeddings[packed.placeholders] = self._table[packed.ordinals.clamp_max(len(self._table) - 1)]
+        embeddings[packed.placeholders] = self._table[packed.ordinals.clamp_max(len(self._table) - 1)]
         return embeddings
 
 

@@ -58,7 +58,8 @@ class Scorer:
         `logits` is `[rows, vocabulary]` and may be overwritten; rows beyond those of the windows are ignored.
         """
         logits = logits[: sum(window.outputs for window in windows)].float()
-        logits.index_fill_(1, self._banned, -torch.inf)
+        if len(self._banned):
+            logits.index_fill_(1, self._banned, -torch.inf)
         adjust_token_rows(logits, windows)
         _apply_floors(logits, windows)
         return logits
@@ -71,8 +72,9 @@ class Scorer:
         best = read.best
         draw_token_rows(best, logits, windows)
         confidence = read.probabilities(torch.arange(len(best), device=best.device), best)
-        where, targets = _targets(windows, best.device)
-        outputs = _split(windows, best.tolist(), confidence, read.probabilities(where, targets) if len(where) else [])
+        where, targets = _targets(windows)
+        probabilities = read.probabilities(*_ids((where, targets), best.device)) if where else []
+        outputs = _split(windows, best.tolist(), confidence, probabilities)
         return with_logprobs(outputs, logits, best, windows)
 
 
@@ -101,16 +103,18 @@ def _predicted(window: Window) -> Iterator[int]:
             yield from range(follows, follows + group.count)
 
 
-def _targets(windows: Sequence[Window], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows and ids of every window's targets, one after another; int64."""
+def _targets(windows: Sequence[Window]) -> tuple[list[int], list[int]]:
+    """Rows and ids of every window's targets, one after another."""
     rows: list[int] = []
     first = 0
     for window in windows:
         rows.extend(range(first, first + len(window.targets)))
         first += window.outputs
-    ids = [target for window in windows for target in window.targets]
-    both = torch.tensor([rows, ids], dtype=torch.int64, device=device)
-    return both[0], both[1]
+    return rows, [target for window in windows for target in window.targets]
+
+
+def _ids(lists: Sequence[list[int]], device: torch.device) -> Iterator[torch.Tensor]:
+    return (torch.tensor(values, dtype=torch.int64, device=device) for values in lists)
 
 
 def _split(

@@ -29,8 +29,8 @@ def disagreement(
 
 
 def _logits(forward: Forward, model: PreTrainedModel, storage: KVStorage) -> Tensor:
-    embed, parts = model.get_input_embeddings(), []
-    for window in _windows(embed.weight.shape[0], storage):
+    parts = []
+    for window in _windows(model.get_input_embeddings().weight.shape[0], storage):
         packed = pack(
             [window],
             page_size=storage.page_size,
@@ -40,7 +40,7 @@ def _logits(forward: Forward, model: PreTrainedModel, storage: KVStorage) -> Ten
             device=storage.device,
         )
         forward.prepare(packed)
-        parts.append(forward.run(packed, embed(packed.ids)[0])[0].float())
+        parts.append(forward.run(packed, None)[0].float())
     return torch.cat(parts)
 
 

@@ -49,8 +49,11 @@ class Model(ctypes.Structure):
 
     _fields_ = (
         ("layers", c_void_p),
+        ("embedding", c_void_p),
+        ("placeholders", c_void_p),
         ("final_norm", c_void_p),
         ("head", Weight),
+        ("banned", c_void_p),
         ("cosines", c_void_p),
         ("sines", c_void_p),
         ("count", c_int32),
@@ -60,30 +63,34 @@ class Model(ctypes.Structure):
         ("head_dim", c_int32),
         ("page_size", c_int32),
         ("vocabulary", c_int32),
+        ("placeholder_count", c_int32),
+        ("banned_count", c_int32),
+        ("positions", c_int32),
         ("epsilon", c_float),
     )
 
 
-class Pass(ctypes.Structure):
-    """One pass: see the header."""
+class Task(ctypes.Structure):
+    """What a pass is asked for: see the header."""
 
     _fields_ = (
-        ("hidden", c_void_p),
+        ("ids", c_void_p),
         ("positions", c_void_p),
         ("slots", c_void_p),
-        ("row_at", c_void_p),
+        ("placeholders", c_void_p),
+        ("ordinals", c_void_p),
         ("windows", c_void_p),
         ("pages", c_void_p),
         ("page_table", c_void_p),
-        ("seen", c_void_p),
-        ("gap_begin", c_void_p),
-        ("gap_end", c_void_p),
+        ("last_page", c_void_p),
+        ("gaps", c_void_p),
         ("outputs", c_void_p),
         ("logits", c_void_p),
         ("states", c_void_p),
         ("rows", c_int32),
-        ("tokens", c_int32),
+        ("placeholder_count", c_int32),
         ("window_count", c_int32),
+        ("gap_count", c_int32),
         ("output_count", c_int32),
         ("threads", c_int32),
         ("products_only", c_int32),

@@ -12,7 +12,7 @@ from ctypes import POINTER, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
-from prove_core.model.native.interface import Block, Head, Model, Pass
+from prove_core.model.native.interface import Block, Head, Model, Task
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Library:
         self.release_workspace = code.prove_release
         self.release_workspace.argtypes, self.release_workspace.restype = (c_void_p,), None
         self.run = code.prove_pass
-        self.run.argtypes, self.run.restype = (POINTER(Model), POINTER(Pass), c_void_p), None
+        self.run.argtypes, self.run.restype = (POINTER(Model), POINTER(Task), c_void_p), c_int64
         self.read = code.prove_read
         self.read.argtypes = (c_void_p, c_int32, c_int64, c_int32, c_void_p, c_void_p, c_void_p)
         self.read.restype = None

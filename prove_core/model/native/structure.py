@@ -48,6 +48,7 @@ class LayerParts:
 class Parts:
     """What a model consists of."""
 
+    embedding: Tensor
     layers: Sequence[LayerParts]
     final_norm: Tensor
     rotary: nn.Module
@@ -67,7 +68,9 @@ def parts(model: PreTrainedModel, specs: Sequence[LayerSpec]) -> Parts:
     _check_sizes(specs, decoder.norm.weight.numel())
     layers = [_layer(layer) for layer in decoder.layers]
     _need(len(layers) == len(specs), "its layers are of several kinds")
-    return Parts(layers, decoder.norm.weight, decoder.rotary_emb, head, epsilons.pop())
+    embed = model.get_input_embeddings()
+    _need(type(embed) is nn.Embedding, "its embeddings are not merely looked up")
+    return Parts(embed.weight.detach(), layers, decoder.norm.weight, decoder.rotary_emb, head, epsilons.pop())
 
 
 def _layer(layer: nn.Module) -> LayerParts:

@@ -225,10 +225,21 @@ def granite() -> PreTrainedModel:
     return GraniteForCausalLM(GraniteConfig(**COMMON, **multipliers)).to(torch.bfloat16).eval()
 
 
+class Scaled(nn.Embedding):
+    """Embeddings that are more than looked up."""
+
+
+def scaled() -> PreTrainedModel:
+    model = build("llama")
+    model.get_input_embeddings().__class__ = Scaled
+    return model
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
         (granite, "differ by"),
+        (scaled, "not merely looked up"),
         (lambda: tiny_model("gemma2", dtype=torch.bfloat16), "16 wide"),
         (lambda: tiny_model("qwen3", dtype=torch.bfloat16), "24 wide"),
         (lambda: build("llama").float(), "not bfloat16"),

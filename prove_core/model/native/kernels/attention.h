@@ -80,7 +80,7 @@ class Attention {
 
     // Whether a sliding window has left all keys of an item behind.
     bool beyond(const Item& item) const {
-        int row = pass.windows[plan.panels[item.from].window] + plan.panels[item.from].first / per_kv;
+        int row = pass.task.windows[plan.panels[item.from].window] + plan.panels[item.from].first / per_kv;
         int nearest = pass.seen[row] - (pass.gap_end[row] - pass.gap_begin[row]);
         return layer.window && nearest - layer.window >= (item.chunk + 1) * CHUNK;
     }
@@ -143,7 +143,7 @@ class Attention {
         for (int v = 0; v < 2; v++) store(scales + v * LANES, 1.0f / sum[v]);
         const float* values = plan.at(model, queries, kv_head, 0) + 2 * WIDE;
         int64_t apart = plan.partial(model);
-        int row = pass.windows[queries.window] + queries.first / per_kv, head = queries.first % per_kv;
+        int row = pass.task.windows[queries.window] + queries.first / per_kv, head = queries.first % per_kv;
         for (int q = 0; q < queries.count; q++) {
             bf16* to = out.row(pass.row_at[row]) + (kv_head * per_kv + head) * dim;
             if (++head == per_kv) row++, head = 0;
@@ -176,7 +176,7 @@ class Attention {
     // As [dim / 2][lanes].
     void lay_out_queries(const Queries& queries, int kv_head, const bf16* qkv, int lanes, AttentionShare& share) const {
         const uint32_t* rows[WIDE];
-        int row = pass.windows[queries.window] + queries.first / per_kv, head = queries.first % per_kv;
+        int row = pass.task.windows[queries.window] + queries.first / per_kv, head = queries.first % per_kv;
         for (int q = 0; q < lanes; q++) {
             int64_t at = int64_t(pass.row_at[row]) * (model.query_heads + 2 * model.kv_heads) + kv_head * per_kv + head;
             rows[q] = (const uint32_t*)(qkv + at * dim);

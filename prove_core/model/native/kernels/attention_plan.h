@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "interface.h"
+#include "arrange.h"
 
 namespace prove {
 
@@ -27,7 +27,7 @@ struct Sight {
     Sight(const Pass& pass, const Queries& queries, int per_kv, int window)
         : begin(INT32_MAX), end(0), every_low(0), every_high(INT32_MAX), no_gap(INT32_MAX), gapped(0) {
         for (int q = 0; q < queries.count; q++) {
-            int row = pass.windows[queries.window] + (queries.first + q) / per_kv;
+            int row = pass.task.windows[queries.window] + (queries.first + q) / per_kv;
             high[q] = pass.seen[row];
             gap_begin[q] = pass.gap_begin[row];
             gap_end[q] = pass.gap_end[row];
@@ -77,10 +77,10 @@ struct AttentionPlan {
         work = 0;
         int per_kv = model.query_heads / model.kv_heads;
         int64_t size = 0;
-        for (int w = 0; w < pass.window_count; w++) {
-            int rows = pass.windows[w + 1] - pass.windows[w];
+        for (int w = 0; w < pass.task.window_count; w++) {
+            int rows = pass.task.windows[w + 1] - pass.task.windows[w];
             if (!rows) continue;
-            int chunks = (pass.seen[pass.windows[w + 1] - 1] + CHUNK - 1) / CHUNK, queries = rows * per_kv;
+            int chunks = (pass.seen[pass.task.windows[w + 1] - 1] + CHUNK - 1) / CHUNK, queries = rows * per_kv;
             int count = (queries + WIDE - 1) / WIDE, begin = int(panels.size());
             for (int p = 0; p < count; p++) {
                 int first = int(int64_t(queries) * p / count), last = int(int64_t(queries) * (p + 1) / count);
@@ -114,7 +114,7 @@ struct AttentionPlan {
         int to = std::min(from + SHARING, int(panels.size()));
         items.push_back({kv_head, chunk, from, to, work});
         for (int p = from; p < to; p++) {
-            int last = pass.windows[panels[p].window] + (panels[p].first + panels[p].count - 1) / per_kv;
+            int last = pass.task.windows[panels[p].window] + (panels[p].first + panels[p].count - 1) / per_kv;
             work += std::max(0, std::min(CHUNK, pass.seen[last] - chunk * CHUNK)) + 1;
         }
     }
@@ -162,8 +162,8 @@ struct AttentionShare {
 
     void find(const Model& model, const Pass& pass, const AttentionPlan& plan, const Item& item) {
         int window = plan.panels[item.from].window, first = item.chunk * CHUNK;
-        int last = std::min(first + CHUNK, pass.seen[pass.windows[window + 1] - 1]);
-        const int32_t* table = pass.page_table + pass.pages[window];
+        int last = std::min(first + CHUNK, pass.seen[pass.task.windows[window + 1] - 1]);
+        const int32_t* table = pass.task.page_table + pass.task.pages[window];
         for (int page = first / model.page_size, inside = first % model.page_size; first < last; first++) {
             keys.push_back((table[page] * model.page_size + inside) * model.kv_heads + item.kv_head);
             if (++inside == model.page_size) page++, inside = 0;

@@ -30,30 +30,33 @@ struct Layer {
 
 struct Model {
     const Layer* layers;
+    const bf16* embedding;     // [vocabulary, hidden]
+    const bf16* placeholders;  // [placeholder_count, hidden]: what rows of placeholders begin with, the last also those behind
     const float* final_norm;
     Weight head;
-    const bf16* cosines;  // [positions, head_dim]
+    const int64_t* banned;  // ids whose logits are -inf
+    const bf16* cosines;    // [positions, head_dim]
     const bf16* sines;
-    int32_t count, hidden, query_heads, kv_heads, head_dim, page_size, vocabulary;
+    int32_t count, hidden, query_heads, kv_heads, head_dim, page_size, vocabulary, placeholder_count, banned_count, positions;
     float epsilon;
 };
 
-// One pass. Rows are in the order tokens, then placeholders; `row_at` leads there from the order of windows.
-struct Pass {
-    bf16* hidden;              // [rows, hidden]: embeddings in, states out
-    const int64_t* positions;  // [rows]
-    const int64_t* slots;      // [rows]
-    const int32_t* row_at;     // [rows], in the order of windows like the rest
-    const int32_t* windows;    // [count + 1]: first row of each, FlashInfer's qo_indptr
-    const int32_t* pages;      // [count + 1]: kv_indptr
-    const int32_t* page_table; // kv_indices
-    const int32_t* seen;       // [rows]: keys up to the row's own
-    const int32_t* gap_begin;  // [rows]: keys that it does not see
-    const int32_t* gap_end;
-    const int32_t* outputs;    // [output_count]: rows that want logits
-    float* logits;             // [output_count, vocabulary]
-    bf16* states;              // [output_count, hidden]: what the head saw
-    int32_t rows, tokens, window_count, output_count, threads, products_only;
+// What a pass is asked for. Rows are in the order of windows.
+struct Task {
+    const int64_t* ids;           // [rows]
+    const int64_t* positions;     // [rows]
+    const int64_t* slots;         // [rows]
+    const int64_t* placeholders;  // [placeholder_count]: rows, ascending
+    const int64_t* ordinals;      // [placeholder_count]: their places in their groups
+    const int32_t* windows;       // [window_count + 1]: first row of each, FlashInfer's qo_indptr
+    const int32_t* pages;         // [window_count + 1]: kv_indptr
+    const int32_t* page_table;    // kv_indices
+    const int32_t* last_page;     // [window_count]: kv_last_page_len
+    const int32_t* gaps;          // [gap_count][row, size, begin, end]: keys of its window that those rows do not see
+    const int64_t* outputs;       // [output_count]: rows that want logits
+    float* logits;                // [output_count, vocabulary]
+    bf16* states;                 // [output_count, hidden]: what the head saw
+    int32_t rows, placeholder_count, window_count, gap_count, output_count, threads, products_only;
 };
 
 }  // namespace prove

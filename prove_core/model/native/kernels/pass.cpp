@@ -15,6 +15,7 @@ constexpr int SMALL = 4;  // rows that each thread normalizes for itself, rather
 
 // What a pass needs beside the model, kept for the next one.
 struct Workspace {
+    Pass pass;
     Rows input, heads, inner, thin;
     std::vector<Rows> own;  // each thread's input of a small pass
     Buffer<bf16> qkv;
@@ -25,22 +26,23 @@ struct Workspace {
 
 class Runner {
   public:
-    Runner(const Model& model, const Pass& pass, Workspace& space)
-        : model(model), pass(pass), space(space), panels(pass.rows) {
+    Runner(const Model& model, const Task& task, Workspace& space)
+        : model(model), pass(space.pass), space(space), panels(task.rows) {
+        pass.make(model, task);
         heads = model.query_heads + 2 * model.kv_heads;
         width = heads * model.head_dim;
         prepare();
     }
 
     void run(Team team) {
-        if (!pass.products_only) space.shares[team.index].make(model, pass, space.attention, team.index, team.size);
+        if (!pass.task.products_only) space.shares[team.index].make(model, pass, space.attention, team.index, team.size);
         for (int index = 0; index < model.count; index++) run(team, index);
         answer(team);
     }
 
   private:
     const Model& model;
-    const Pass& pass;
+    Pass& pass;
     Workspace& space;
     Panels panels;
     int heads, width;
@@ -59,16 +61,16 @@ class Runner {
         space.inner.fit(rows, most_inner);
         space.thin.fit(rows, most_rank);
         space.qkv.resize(size_t(rows) * width);
-        if (int(space.shares.size()) < pass.threads) space.shares.resize(pass.threads), space.own.resize(pass.threads);
+        if (int(space.shares.size()) < pass.task.threads) space.shares.resize(pass.task.threads), space.own.resize(pass.task.threads);
         for (Rows& own : space.own) own.fit(std::min(rows, SMALL), model.hidden);
         space.barrier.reset();
-        if (!pass.products_only) space.attention.make(model, pass);
+        if (!pass.task.products_only) space.attention.make(model, pass);
     }
 
     void run(Team team, int index) {
         const Layer& layer = model.layers[index];
         project(team, layer, normalized(team, layer.input_norm));
-        if (!pass.products_only) {
+        if (!pass.task.products_only) {
             AttentionShare& share = space.shares[team.index];
             Attention attention(model, layer, pass, space.attention);
             attention.expect(share, share.begin);
@@ -174,7 +176,7 @@ class Runner {
         product<1>(team, weight, x, next, [&](int block, int first, int size, const Sums* sums) {
             for (int r = 0; r < size; r++)
                 for (int part = 0; part < WIDE; part += LANES) {
-                    bf16* to = pass.hidden + int64_t(first + r) * model.hidden + block * WIDE + part;
+                    bf16* to = pass.hidden.data() + int64_t(first + r) * model.hidden + block * WIDE + part;
                     narrow(to, numbers(to) + biased(weight, block, sums[0], r, part));
                 }
         });
@@ -184,7 +186,7 @@ class Runner {
     const Rows& normalized(Team team, const float* weight) {
         bool small = pass.rows <= SMALL;
         Rows& to = small ? space.own[team.index] : space.input;
-        if (pass.products_only) return to;
+        if (pass.task.products_only) return to;
         int first = small ? 0 : team.begin(pass.rows), last = small ? pass.rows : team.end(pass.rows);
         for (int row = first; row < last; row++) normalize(row, weight, to.row(row));
         if (!small) team.meet();
@@ -192,7 +194,7 @@ class Runner {
     }
 
     void normalize(int row, const float* weight, bf16* to) const {
-        const bf16* from = pass.hidden + int64_t(row) * model.hidden;
+        const bf16* from = pass.hidden.data() + int64_t(row) * model.hidden;
         vf scale = splat(inverse_norm(from, model.hidden));
         for (int i = 0; i < model.hidden; i += LANES)
             narrow(to + i, rounded(numbers(from + i) * scale) * load<vf>(weight + i));
@@ -269,15 +271,15 @@ class Runner {
 
     // Final norm and head of the rows that want logits.
     void answer(Team team) {
-        if (!pass.output_count) return;
+        if (!pass.task.output_count) return;
         int hidden = model.hidden;
-        Panels outputs(pass.output_count);
+        Panels outputs(pass.task.output_count);
         bool small = outputs.rows <= SMALL;
         Rows& x = small ? space.own[team.index] : space.input;
         int begin = team.begin(outputs.rows), end = team.end(outputs.rows);
         for (int i = small ? 0 : begin; i < (small ? outputs.rows : end); i++) {
             normalize(pass.outputs[i], model.final_norm, x.row(i));
-            if (i >= begin && i < end) memcpy(pass.states + int64_t(i) * hidden, x.row(i), hidden * sizeof(bf16));
+            if (i >= begin && i < end) memcpy(pass.task.states + int64_t(i) * hidden, x.row(i), hidden * sizeof(bf16));
         }
         if (!small) team.meet();
         const Weight& weight = model.head;
@@ -287,9 +289,13 @@ class Runner {
                 float row[WIDE];
                 for (int part = 0; part < WIDE; part += LANES) store(row + part, biased(weight, block, sums[0], r, part));
                 int columns = std::min(WIDE, model.vocabulary - block * WIDE);
-                memcpy(pass.logits + int64_t(first + r) * model.vocabulary + block * WIDE, row, columns * sizeof(float));
+                memcpy(pass.task.logits + int64_t(first + r) * model.vocabulary + block * WIDE, row, columns * sizeof(float));
             }
         });
+        int blocks = weight.outputs / WIDE, first = team.begin(blocks) * WIDE, last = team.end(blocks) * WIDE;
+        for (int i = 0; i < model.banned_count; i++)
+            for (int r = 0; model.banned[i] >= first && model.banned[i] < last && r < outputs.rows; r++)
+                pass.task.logits[int64_t(r) * model.vocabulary + model.banned[i]] = -INFINITY;
     }
 };
 
@@ -301,10 +307,14 @@ prove::Workspace* prove_workspace() { return new prove::Workspace; }
 
 void prove_release(prove::Workspace* space) { delete space; }
 
-void prove_pass(const prove::Model* model, const prove::Pass* pass, prove::Workspace* space) {
-    prove::Runner runner(*model, *pass, *space);
-#pragma omp parallel num_threads(std::min(pass->threads, prove::MOST_THREADS))
+// Gives how many positions the rotary tables must hold, where they hold less: then nothing was done.
+int64_t prove_pass(const prove::Model* model, const prove::Task* task, prove::Workspace* space) {
+    int64_t positions = *std::max_element(task->positions, task->positions + task->rows) + 1;
+    if (positions > model->positions) return positions;
+    prove::Runner runner(*model, *task, *space);
+#pragma omp parallel num_threads(std::min(task->threads, prove::MOST_THREADS))
     runner.run({omp_get_thread_num(), omp_get_num_threads(), space->barrier});
+    return 0;
 }
 
 // Of each row of logits its best id, its largest logit and the sum of e ^ (logit - largest).
