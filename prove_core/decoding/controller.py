@@ -8,26 +8,27 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import accumulate
 
+from prove_core.decoding.blocks import Blocks
 from prove_core.decoding.calibration import chances
 from prove_core.decoding.cost import FREE, LiveCost, PassCost
 from prove_core.decoding.cycle import AR_ONLY, Planner
 from prove_core.decoding.experience import Experience
-from prove_core.decoding.fusion import no_drafts, observed
-from prove_core.decoding.plan import AR_PASS, Plan, SharedCost, plan_pass, shared_cost
+from prove_core.decoding.forecast import Forecast, forecast
+from prove_core.decoding.plan import AR_PASS, Option, Plan, RowCost, SharedCost, options, shared_cost
 from prove_core.types import IDENTITY, Calibration
 
 logger = logging.getLogger(__name__)
 
-GAIN = 0.05  # by which proposing must be faster before a session takes to it; it leaves at break-even
-OWN_MEMORY, SHARED_MEMORY = 0.97, 0.99  # weight of the past per pass, in outlooks and experience
-TRIAL = 12  # passes that propose even where AR seems faster, to see if it still is: the first ones, and then again ...
-FIRST_WAIT, LAST_WAIT = 64, 1024  # ... after so many passes without proposals, twice as many each time
-TRIAL_MEMORY = 0.9  # of experience in a trial, which shall tell what is so now
-EXPLORING_PRICE = 0.25  # of time, seen from AR's, in the first half of a trial: rows may be believed too dear
-CHECK_EVERY = 128  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
-_REFRESH = 16  # passes between looks at the corrected costs
+DEPTH = 15  # drafts of a block that are looked at
+GAIN = 0.05  # by which proposing must be faster before it begins; it ends at break-even
+TRIAL, WAIT = 8, 1024  # passes that propose even where AR seems faster, after so many that did not: it may have changed
+FIRST_WAIT = 16  # for the first trial: of drafts nothing is known yet
+EXPLORING_PRICE = 0.5  # of time, seen from AR's, in the first half of a trial: rows may be believed too dear
+MEMORY, OWN_MEMORY = 0.98, 0.95  # weight of the past per pass: in experience, and in a session's own
+CHECK_EVERY = 256  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
+REFRESH = 32  # passes between looks at what costs and blocks have become; fewer at first
+_BETWEEN_MEMORY = 0.95
 _NOTICE_EVERY_S = 10.0
 
 
@@ -38,6 +39,35 @@ class Choices:
     ar: int = 0
     proposing: int = 0
     rows: int = 0
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What is planned for the next pass by now."""
+
+    plans: int = 0
+    proposing: int = 0
+    tokens: int = 0
+    placeholders: int = 0
+
+
+@dataclass(slots=True)
+class Company:
+    """What is so where `completions` share a pass. `experience`: tokens committed, of those forecast."""
+
+    completions: int
+    experience: Experience
+    cost: SharedCost
+    forecast: Forecast
+    proposing: bool
+    left: bool = False
+    looks: int = 0
+    until: int = 0
+
+    @property
+    def gain(self) -> float:
+        """Times as fast as plain AR that proposing is, as far as is known."""
+        return self.forecast.gain * self.experience.ratio
 
 
 class Controller:
@@ -58,155 +88,191 @@ class Controller:
         self.calibration = calibration
         self.proposes = proposes
         self.choices = Choices()
+        self.surprise = 1.0  # what the latest pass took, of what was expected
         self._cost = LiveCost(cost)
+        self._between = 0.0
         self._max_rows = max_rows
-        self._clock = clock
-        self._passes = 0
-        self._until_trial, self._wait = 0, FIRST_WAIT
-        self._tables: dict[int, SharedCost] = {}
-        self._outlook: tuple[float, ...] = ()
+        self._blocks = Blocks(1)
+        self._companies: dict[int, Company] = {}
         self._experience: dict[int, Experience] = {}
+        self._turn = _Turn()
+        self._passes = 0
+        self._idle = WAIT - FIRST_WAIT  # passes without proposals
+        self._latest: Company | None = None
+        self.trying = 0  # passes left of a trial: all sessions propose at once, since first placeholders cost most
         self._share = _Share(clock)
 
-    @property
-    def trying(self) -> bool:
-        """Whether all sessions shall propose now: all at once, since the first placeholders of a pass cost most."""
-        return self._until_trial <= 0
+    def planner(self, block_size: int, completions: Callable[[], int]) -> Planner:
+        """For a new completion; `completions` says how many share a pass, it included."""
+        if not self.proposes or block_size < 2:
+            return AR_ONLY
+        depth = min(DEPTH, block_size - 1)
+        if depth > self._blocks.depth:
+            self._blocks, self._latest = Blocks(depth), None
+            self._companies.clear()
+        return SessionPlanner(self, depth, completions)
 
-    @property
-    def exploring(self) -> bool:
-        """Whether that is to learn what rows cost and drafts do: the first half of a trial."""
-        return self.trying and self._until_trial > -TRIAL // 2
+    def company(self, completions: int) -> Company:
+        """What is so where that many share a pass, looked at every so many passes."""
+        found = self._companies.get(completions)
+        if found is None:
+            found = self._companies[completions] = self._first_look(completions)
+        elif self._passes >= found.until:
+            found.cost = shared_cost(self._cost.cost, completions, self._max_rows, self._between)
+            found.forecast = forecast(self._blocks.kept, found.cost, found.forecast)
+            self._decide(found)
+        self._latest = found
+        return found
 
     @property
     def checking(self) -> bool:
         """Whether no session shall propose now."""
         return self._passes % CHECK_EVERY == CHECK_EVERY - 1
 
-    def planner(self, block_size: int, completions: Callable[[], int]) -> Planner:
-        """For a new completion; `completions` says how many share a pass, it included."""
-        return SessionPlanner(self, block_size, completions) if self.proposes else AR_ONLY
+    def cost(self, company: Company) -> RowCost:
+        """Of the next pass, by what one more session of it plans."""
+        turn = self._turn
+        if 0 < turn.plans < company.completions:
+            return company.cost.joined(turn.plans, turn.tokens, turn.placeholders)
+        return company.cost.alike
 
-    def cost(self, completions: int) -> SharedCost:
-        """Seconds of a pass by what each of so many completions adds."""
-        table = self._tables.get(completions)
-        if table is None:
-            table = self._tables[completions] = shared_cost(self._cost.cost, completions, self._max_rows)
-        return table
-
-    def experience(self, completions: int) -> Experience:
-        """What proposing has come to when about so many completions share a pass: within a factor of two."""
-        found = self._experience.get(completions.bit_length())
-        if found is None:
-            found = self._experience[completions.bit_length()] = Experience(SHARED_MEMORY)
-        return found
-
-    def passed(self, tokens: int, placeholders: int, windows: int, seconds: float) -> None:
-        """Learn from a pass in which all rows had outputs."""
+    def turned(self) -> None:
+        """A pass has run: what is planned now is for the next one."""
+        turn, self._turn = self._turn, _Turn()
         self._passes += 1
-        self._until_trial -= 1
-        if self._until_trial <= -TRIAL:
-            self._until_trial, self._wait = self._wait, min(2 * self._wait, LAST_WAIT)
-        self._cost.follow(tokens, placeholders, windows, seconds)
-        if self._passes % _REFRESH == 0:
-            self._tables.clear()
+        if not turn.plans:
+            return
+        self._share.add(turn.proposing / turn.plans)
+        if self.trying:
+            self.trying -= 1
+        else:
+            self._idle = 0 if turn.proposing else self._idle + 1
+            if self._idle >= WAIT:
+                self._try()
 
-    def outlook(self, depth: int) -> tuple[float, ...]:
-        """How blocks of `depth` drafts have matched lately in this engine."""
-        if depth > len(self._outlook):
-            self._outlook += no_drafts(depth + 1).outlook[len(self._outlook) :]
-        return self._outlook[:depth]
+    def passed(self, tokens: int, placeholders: int, windows: int, seconds: float, between: float = 0.0) -> None:
+        """Learn from a pass in which all rows had outputs, and from the seconds `between` the one before and it."""
+        self.surprise = self._cost.follow(tokens, placeholders, windows, seconds)
+        self._between += (1.0 - _BETWEEN_MEMORY) * (between - self._between)
 
-    def observed(self, drafted: int, accepted: int, unread: list[float]) -> None:
-        """Learn from verified drafts."""
-        self._outlook = _falling(observed(self._outlook, drafted, accepted, unread, memory=SHARED_MEMORY))
+    def seen(self, likely: list[float]) -> None:
+        """Learn from the chances of drafts in hand."""
+        self._blocks.add(likely)
 
     def planned(self, plan: Plan) -> None:
-        """Count a plan, and say so when most sessions have changed their mind."""
-        rows = plan.drafts + plan.placeholders
-        self.choices.rows += 1 + rows
-        if rows:
-            self.choices.proposing += 1
-        else:
-            self.choices.ar += 1
-        self._share.add(bool(rows))
-        if plan.branches and not self.trying:
-            self._until_trial = self._wait
+        """Count a plan."""
+        turn, choices, tokens = self._turn, self.choices, 1 + plan.drafts
+        turn.plans += 1
+        turn.tokens += tokens
+        choices.rows += tokens
+        if plan is AR_PASS:
+            choices.ar += 1
+            return
+        placeholders = plan.placeholders
+        turn.proposing += 1
+        turn.placeholders += placeholders
+        choices.rows += placeholders
+        choices.proposing += 1
+
+    def _first_look(self, completions: int) -> Company:
+        """With the forecast of the latest company to begin with."""
+        cost = shared_cost(self._cost.cost, completions, self._max_rows, self._between)
+        earlier = None if self._latest is None else self._latest.forecast
+        experience = self._experience.setdefault(completions.bit_length(), Experience(MEMORY))
+        company = Company(completions, experience, cost, forecast(self._blocks.kept, cost, earlier), proposing=False)
+        self._decide(company)
+        return company
+
+    def _decide(self, company: Company) -> None:
+        """Whether proposing is faster now: by some margin, if it is to begin; once left, not before the next trial."""
+        before = company.proposing
+        company.proposing = not company.left and company.gain > (1.0 if before else 1.0 + GAIN)
+        company.left |= before and not company.proposing
+        company.looks += 1
+        company.until = self._passes + min(REFRESH, 4 * company.looks)
+
+    def _try(self) -> None:
+        """Begin a trial, and afterwards go by what it shows."""
+        self.trying, self._idle = TRIAL, 0
+        self._experience.clear()
+        self._companies.clear()
 
 
 class SessionPlanner:
-    """Implements `Planner` for one completion.
+    """Implements `Planner` for one completion, with at most `depth` drafts in one place.
 
-    It has an outlook and experience of its own, which begin as the engine's. For the choice between plain AR and
-    proposing both count alike: a text suits the proposer more or less, but its own few passes say so with much noise.
+    Its `_own` experience is of what drafts in hand were worth: a text suits the proposer more or less.
     """
 
-    def __init__(self, controller: Controller, block_size: int, completions: Callable[[], int]) -> None:
+    def __init__(self, controller: Controller, depth: int, completions: Callable[[], int]) -> None:
         self._controller = controller
+        self._depth = depth
         self._completions = completions
-        self._outlook = controller.outlook(block_size - 1)
-        self._fresh = no_drafts(block_size).outlook
-        self._shared: Experience | None = None
         self._own = Experience(OWN_MEMORY)
-        self._proposing = True
-        self._unread: list[float] = []
-        self._memory = 1.0
-        self._spent: float | None = None  # cost of the latest plan in AR passes, if it counts
+        self._company: Company | None = None  # that the latest plan proposed in
+        self._foreseen = 0.0  # tokens of the latest plan, if that counts as experience
 
     def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
         """See `Planner`."""
-        completions = max(1, self._completions())
-        self._recall(completions)
-        gain = self._choose()
-        trying = self._controller.trying
-        if not (confidences or trying or self._proposing):  # most passes of a full engine: they must cost nothing
-            self._unread, self._memory, self._spent = [], 1.0, None
-            self._controller.planned(AR_PASS)
+        controller = self._controller
+        company = controller.company(max(1, self._completions()))
+        if not (
+            company.proposing or confidences or controller.trying
+        ):  # a full engine's passes: they must cost nothing
+            self._company = None
+            controller.planned(AR_PASS)
             return AR_PASS
-        cost = self._controller.cost(completions)
-        ar = cost.seconds(0, 0)
-        outlook = [*map(max, self._outlook, self._fresh)] if trying else self._outlook
-        likely = chances(self._controller.calibration, confidences)
-        propose = trying or (self._proposing and not self._controller.checking)
-        if self._proposing and not propose:
-            likely = []
-        exploring = self._controller.exploring
-        price = (EXPLORING_PRICE if exploring else 1.0 if trying else max(1.0, gain)) / ar
-        plan = plan_pass(likely, outlook, cost, price, room, propose=propose)
-        self._unread = likely[plan.drafts :]
-        self._memory = TRIAL_MEMORY if trying else 1.0
-        self._spent = cost.seconds(plan.drafts, plan.placeholders) / ar if propose and not exploring else None
-        self._controller.planned(plan)
+        plan = self._weigh(company, confidences, room).plan
+        controller.planned(plan)
         return plan
 
     def learn(self, drafted: int, accepted: int) -> None:
         """See `Planner`."""
-        if not drafted and not self._unread and self._spent is None:  # plain AR teaches nothing about drafts
-            return
-        self._outlook = _falling(observed(self._outlook, drafted, accepted, self._unread, memory=OWN_MEMORY))
-        self._controller.observed(drafted, accepted, self._unread)
-        if self._spent is not None and self._shared is not None:
-            self._own.add(accepted + 1, self._spent, self._memory)
-            self._shared.add(accepted + 1, self._spent, self._memory)
+        company, controller = self._company, self._controller
+        if company is not None and self._foreseen:
+            memory = MEMORY ** (1.0 / company.completions)
+            company.experience.add(accepted + 1, self._foreseen * controller.surprise, memory)
 
-    def _recall(self, completions: int) -> None:
-        """Experience is that of the present company: with more or fewer sharing a pass it is another one."""
-        shared = self._controller.experience(completions)
-        if shared is not self._shared:
-            self._shared, self._own = shared, shared.copy(OWN_MEMORY)
+    def _weigh(self, company: Company, confidences: tuple[float, ...], room: int) -> Option:
+        controller = self._controller
+        trying, checking = bool(controller.trying), controller.checking
+        proposes = trying or (company.proposing and not checking)
+        likely = [] if company.proposing and checking else chances(controller.calibration, confidences)
+        promise = company.forecast.promise[: self._depth] if proposes else ()
+        own = 1.0 if trying else min(self._own.ratio, _MOST_OWN)
+        exploring = controller.trying > TRIAL // 2
+        price = (EXPLORING_PRICE if exploring else 1.0 if trying else max(1.0, company.gain)) / company.cost.ar
+        cost = controller.cost(company)
+        least = price * company.cost.row
+        found = options(likely, [value * own for value in promise], cost, price, room, least)
+        best = max(found, key=lambda option: option.worth)
+        if likely:
+            controller.seen(likely)
+            self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
+        else:
+            self._own.fade()
+        if trying and not (best.drafts or best.places) and room > 2 and len(cost.rows) > 1:
+            best = Option(best.worth, 0, (0,))
+        steady = proposes and not exploring and self._company is company  # its drafts were planned like this
+        self._foreseen = _foreseen(company, best) if steady else 0.0
+        self._company = company if proposes else None
+        return best
 
-    def _choose(self) -> float:
-        """Change the choice if the other one is faster, by some margin if it is proposing; answers that one's gain."""
-        gain = self._own.gain if self._shared is None else (self._own.gain + self._shared.gain) / 2
-        if self._proposing and gain < 1.0:
-            self._proposing = False
-        elif not self._proposing and gain > 1.0 + GAIN:
-            self._proposing = True
-        return gain
+
+def _foreseen(company: Company, option: Option) -> float:
+    """Tokens forecast for the time of a pass in which all completions do so."""
+    cost = company.cost.alike
+    widest = len(cost.rows) - 1
+    drafts = min(option.drafts, widest)
+    seconds = cost.seconds(drafts, min(len(option.places), widest - drafts))
+    return company.forecast.gain * (1.0 + seconds / company.cost.ar)
+
+
+_MOST_OWN = 1.5
 
 
 class _Share:
-    """How many of the latest plans proposed, and a line when that goes from most to few or back."""
+    """What share of the latest plans proposed, and a line when that goes from most to few or back."""
 
     _WEIGHT = 1 / 64
     _FEW, _MANY = 0.3, 0.7
@@ -217,15 +283,10 @@ class _Share:
         self._most = True
         self._noticed = -_NOTICE_EVERY_S
 
-    def add(self, proposing: bool) -> None:
+    def add(self, proposing: float) -> None:
         self._share += self._WEIGHT * (proposing - self._share)
         now = self._clock()
         turned = self._share < self._FEW if self._most else self._share > self._MANY
         if turned and now - self._noticed >= _NOTICE_EVERY_S:
             self._noticed, self._most = now, not self._most
             logger.info("mode auto: most passes now %s", "propose" if self._most else "are plain AR: it is faster")
-
-
-def _falling(outlook: tuple[float, ...]) -> tuple[float, ...]:
-    """A block's longer prefixes match no more often than shorter ones."""
-    return tuple(accumulate(outlook, min))

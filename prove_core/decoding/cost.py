@@ -4,9 +4,11 @@ Tokens and placeholders cost a row each; placeholders cost extra (an adapter's r
 first one most of it. Windows cost something each, whatever is in them.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 Knots = tuple[tuple[int, float], ...]
 """Sizes above 0, ascending, and seconds, never falling."""
@@ -35,10 +37,18 @@ class PassCost:
         """What placeholders cost beyond their rows."""
         return _at(self.extra, placeholders) if placeholders else 0.0
 
+    def by_rows(self, most: int) -> list[float]:
+        """`of_rows` of 0, 1, ... `most` rows."""
+        return _every(self.rows, most)
 
-_PACE = 0.2  # weight of a pass in the pace
-_CORRECTION = 0.02  # least weight of a pass for the sizes next to it
-_FAMILIAR = 256.0  # passes of a size after which half of what they deviate by is put down to the machine
+    def by_placeholders(self, most: int) -> list[float]:
+        """`of_placeholders` of 0, 1, ... `most` placeholders."""
+        return [0.0, *_every(self.extra, most)[1:]]
+
+
+_NOISE = 0.01  # variance of the logarithm of a pass's seconds
+_PACE = 0.0025  # of the pace, from one pass to the next
+_UNSEEN, _SETTLED = 0.09, 0.0002  # of a size's seconds: after the measurement at start, and once many passes had it
 _WILDEST = 2.0  # a pass that took more than this times what was expected was held up by something else
 
 FREE = PassCost(rows=((1, 1e-3),), extra=((1, 0.0),), window=0.0)  # all passes alike, as where there is no model
@@ -60,46 +70,64 @@ class LiveCost:
     """A `PassCost` that follows what passes take.
 
     All passes slow down together when something else takes the machine, which says nothing of their shapes: `pace`
-    follows that at once. What a pass deviates from the pace moves the sizes next to it: the first passes of a size by
-    much, since a measurement at start is a few passes at best, later ones by little.
+    follows that. What a pass deviates by is put down to the pace and to the sizes next to it, to each as much as it
+    may be to blame: as it bears on this pass, and as little as is known of it (a Kalman filter of logarithms). A
+    measurement at start is a few passes at best, so the first passes of a size move it by much.
     """
 
     def __init__(self, cost: PassCost) -> None:
         self.cost = cost
         self.pace = 1.0
-        self._rows = [1.0] * len(cost.rows)
-        self._extra = [1.0] * len(cost.extra)
+        self._rows = [_UNSEEN] * len(cost.rows)
+        self._extra = [_UNSEEN] * len(cost.extra)
 
-    def follow(self, tokens: int, placeholders: int, windows: int, seconds: float) -> None:
-        """A pass of such a shape took so long. One without a duration says nothing."""
-        expected = self.pace * self.cost.seconds(tokens, placeholders, windows)
+    def follow(self, tokens: int, placeholders: int, windows: int, seconds: float) -> float:
+        """A pass of such a shape took so long: answers of what was expected, as far as that is believed.
+
+        One without a duration says nothing.
+        """
+        cost = self.cost
+        expected = cost.seconds(tokens, placeholders, windows)
         if seconds <= 0.0 or expected <= 0.0:
-            return
-        ratio = min(max(seconds / expected, 1.0 / _WILDEST), _WILDEST)
-        self.pace *= ratio ** (_PACE * self._known(tokens + placeholders, placeholders))
-        rows = _moved(self.cost.rows, tokens + placeholders, ratio, self._rows)
-        extra = _moved(self.cost.extra, placeholders, ratio, self._extra) if placeholders else self.cost.extra
-        self.cost = PassCost(rows, extra, self.cost.window)
+            return 1.0
+        ratio = min(max(seconds / (self.pace * expected), 1.0 / _WILDEST), _WILDEST)
+        rows = _parts(cost.rows, tokens + placeholders, expected)
+        extra = _parts(cost.extra, placeholders, expected) if placeholders else []
+        doubt = _NOISE + _PACE
+        doubt += sum(part * part * self._rows[index] for index, part in rows)
+        doubt += sum(part * part * self._extra[index] for index, part in extra)
+        news = math.log(ratio) / doubt
+        self.pace *= math.exp(news * _PACE)
+        self.cost = PassCost(
+            _moved(cost.rows, rows, news, self._rows, doubt),
+            _moved(cost.extra, extra, news, self._extra, doubt) if extra else cost.extra,
+            cost.window,
+        )
+        return ratio
 
-    def _known(self, rows: int, placeholders: int) -> float:
-        """How well the seconds of a shape are known, from 0 to 1: what is new about a new shape is not the pace."""
-        counts = [self._rows[index] for index, share in _shares(self.cost.rows, rows) if share]
-        if placeholders:
-            counts += [self._extra[index] for index, share in _shares(self.cost.extra, placeholders) if share]
-        return min(counts) / (min(counts) + _FAMILIAR)
+
+def _parts(knots: Knots, size: int, expected: float) -> list[tuple[int, float]]:
+    """The knots next to `size`, and how much of the seconds `expected` of a pass each stands for."""
+    return [(index, share * knots[index][1] / expected) for index, share in _shares(knots, size) if share]
 
 
-def _moved(knots: Knots, size: int, ratio: float, counts: list[float]) -> Knots:
-    """The two knots around `size` moved towards `ratio` times themselves, each as much as it is near.
+def _moved(knots: Knots, parts: list[tuple[int, float]], news: float, variances: list[float], doubt: float) -> Knots:
+    """The knots in `parts` moved by what is new, each as much as it may be to blame; `variances` shrink.
 
-    `counts` are the passes that each has seen, these included afterwards; they weigh where the curve must be mended.
+    Larger ones that no pass has been near follow: what was wrong at start was wrong for all.
     """
-    moved = list(knots)
-    for index, share in _shares(knots, size):
-        at, seconds = moved[index]
-        counts[index] += share
-        moved[index] = (at, seconds * ratio ** (share * max(_CORRECTION, 1.0 / (1.0 + counts[index]))))
-    return _rising(moved, counts)
+    factors = [1.0] * len(knots)
+    for index, part in parts:
+        blame = part * variances[index]
+        factors[index] = math.exp(news * blame)
+        variances[index] = max(_SETTLED, variances[index] * (1.0 - part * blame / doubt))
+    for index in range(1, len(knots)):
+        if variances[index] == _UNSEEN:
+            factors[index] = factors[index - 1]
+    moved = [(size, seconds * factor) for (size, seconds), factor in zip(knots, factors, strict=True)]
+    if all(before[1] <= after[1] for before, after in pairwise(moved)):
+        return tuple(moved)
+    return _rising(moved, [1.0 / variance for variance in variances])
 
 
 def _shares(knots: Knots, size: int) -> list[tuple[int, float]]:
@@ -117,6 +145,17 @@ def _at(knots: Knots, size: int) -> float:
         (left, low), (right, high) = knots[-2:]
         return high + (high - low) * (size - right) / (right - left)
     return sum(share * knots[index][1] for index, share in _shares(knots, size))
+
+
+def _every(knots: Knots, most: int) -> list[float]:
+    """`_at` of 0, 1, ... `most`, without a search for each."""
+    (first, low), last = knots[0], knots[-1][0]
+    values = [low] * (first + 1)
+    for (left, before), (right, after) in pairwise(knots):
+        slope = (after - before) / (right - left)
+        values.extend(before + slope * size for size in range(1, right - left + 1))
+    values.extend(_at(knots, size) for size in range(last + 1, most + 1))
+    return values[: most + 1]
 
 
 def _rising(knots: Sequence[tuple[int, float]], weights: Sequence[float] | None = None) -> Knots:

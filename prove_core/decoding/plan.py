@@ -1,61 +1,92 @@
 """What a pass of mode `auto` verifies and proposes: the rows that are expected to commit most per second. Pure.
 
 An engine's passes are shared: what one completion adds, the others are taken to add too, so rows are priced at what
-they cost all of them (`SharedCost`).
+they cost all of them (`SharedCost`); where some have planned the same pass already, what they add is known.
 
-A draft is paid for twice, as a placeholder in one pass and as a token in the next, and commits in the next. Counting
-both its promise and its arrival in one pass's tokens would count it double: in a steady state, where the drafts that a
-pass verifies are as good as those it proposes, tokens per second are (1 + either) / seconds. So time has a price, the
-tokens per second that a completion gets now. A pass is worth the drafts expected to match, plus the promise of what it
-proposes less what verifying that will cost, less the price of its own seconds. Where every pass is planned so, the
-tokens per second can only rise, and the price with them, until no other plans would give more (policy iteration for
-the average reward of a decision process, up to the promise being an estimate). Plain AR is the plan without rows,
-which is what is left where nothing pays.
+A draft is paid for twice, as a placeholder in one pass and as a token in the next, and commits in the next. So a pass
+is worth the drafts expected to match, plus the value of those that it proposes, less the price of its own seconds:
+the tokens per second that a completion gets now. What drafts in hand are worth, verified as well as can be, is the
+`promise`, which `forecast` finds for a steady state: together a decision process with an average reward. Plain AR is
+the plan without rows, which is what is left where nothing pays.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from math import inf
-from operator import mul
+from functools import cached_property
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from prove_core.decoding.cost import PassCost
-from prove_core.decoding.fusion import gathered, stops
+from prove_core.decoding.fusion import gathered
 from prove_core.types import Branch
 
-WORTH = 0.02  # expected tokens below which a row is not looked at
+WORTH = 0.01  # expected tokens below which a row is not looked at
 MOST = 64  # rows of one completion that are looked at
-_FEW = 8  # rows over which the price of verifying a draft is averaged
 
 
 @dataclass(frozen=True, slots=True)
-class SharedCost:
-    """Seconds of a pass by one completion's rows, when all completions that share it do the same.
+class RowCost:
+    """Seconds that a completion's rows cost all who share a pass, beyond those of plain AR.
 
-    `rows[n]` with n rows each, `extra[m]` beyond that with m placeholders each; as many of both as may be planned.
+    `rows[n]` for n rows of its own besides its last token, `extra[m]` besides for m of them being placeholders, both
+    less what the first of the list says, times `scale`. As many rows as it may have.
     """
 
     rows: Sequence[float]
     extra: Sequence[float]
+    scale: float
 
     def seconds(self, drafts: int, placeholders: int) -> float:
-        """Of the pass: each completion has its last token, drafts behind it, and placeholders."""
-        return self.rows[1 + drafts + placeholders] + self.extra[placeholders]
+        """With so many drafts behind its last token, and placeholders."""
+        rows, extra = self.rows, self.extra
+        return self.scale * (rows[drafts + placeholders] - rows[0] + extra[placeholders] - extra[0])
 
-    @property
+
+@dataclass(frozen=True)
+class SharedCost:
+    """Of passes that `completions` share.
+
+    `rows[n]` are the seconds of a pass of n rows in as many windows, `extra[m]` what m placeholders cost beyond that;
+    as many as a pass may have.
+    """
+
+    rows: Sequence[float]
+    extra: Sequence[float]
+    completions: int
+
+    @cached_property
+    def ar(self) -> float:
+        """Seconds of a pass of plain AR."""
+        return self.rows[min(self.completions, len(self.rows) - 1)]
+
+    @cached_property
+    def alike(self) -> RowCost:
+        """Of one completion's rows, if all the others have as many."""
+        return self.joined(0, 0, 0)
+
+    @cached_property
     def row(self) -> float:
-        """Seconds that one more token row each adds, about: a mean over few rows."""
-        last = min(_FEW, len(self.rows) - 1)
-        return (self.rows[last] - self.rows[1]) / (last - 1) if last > 1 else 0.0
+        """Seconds that one more row each adds where that is least."""
+        return min((after - before for before, after in pairwise(self.alike.rows)), default=0.0)
+
+    def joined(self, planned: int, tokens: int, placeholders: int) -> RowCost:
+        """The same for a pass in which `planned` completions, not all, have so many tokens and placeholders together.
+
+        The others are taken to do as the one that plans. What they add is shared by fewer, so it counts for more.
+        """
+        left = self.completions - planned
+        begin = min(tokens + placeholders + left, len(self.rows) - 1)
+        rows = self.rows[begin::left][: MOST + 1]
+        extra = self.extra[min(placeholders, len(self.extra) - 1) :: left][: len(rows)]
+        return RowCost(rows, extra, self.completions / left)
 
 
-def shared_cost(cost: PassCost, completions: int, max_rows: int) -> SharedCost:
-    """For so many completions and passes of at most `max_rows` rows."""
-    most = max(1, min(MOST, max_rows // completions))
-    windows = cost.window * (completions - 1)
+def shared_cost(cost: PassCost, completions: int, max_rows: int, between: float = 0.0) -> SharedCost:
+    """For so many completions and passes of at most `max_rows` rows, with `between` seconds from one to the next."""
+    fixed = cost.window * (completions - 1) + between
     return SharedCost(
-        [cost.of_rows(completions * rows) + windows for rows in range(most + 1)],
-        [cost.of_placeholders(completions * rows) for rows in range(most)],
+        [seconds + fixed for seconds in cost.by_rows(max_rows)], cost.by_placeholders(max_rows), completions
     )
 
 
@@ -75,44 +106,68 @@ class Plan:
 AR_PASS = Plan(0, ())
 
 
-def plan_pass(
-    chances: Sequence[float], outlook: Sequence[float], cost: SharedCost, price: float, room: int, *, propose: bool
-) -> Plan:
-    """The plan of greatest worth at `price` tokens per second.
+class Option(NamedTuple):
+    """The best that a pass can do which verifies `drafts`: its worth, and the stop that each placeholder is behind.
 
-    `chances` are those of the drafts in hand, each given that those before it match. `room` is how many tokens may
-    still be committed: a + 1 by this pass and one by the next anyway, so what it proposes can use the rest. Without
-    `propose` drafts in hand are verified as far as that pays.
+    Worth counts tokens beyond the one of plain AR, less what seconds beyond those of plain AR cost.
     """
-    reach = [1.0, *accumulate(chances, mul)]
-    promise = [*accumulate((survival - price * cost.row for survival in outlook), min)] if propose else []
-    best, chosen = -inf, AR_PASS
-    matched, widest = 0.0, len(cost.rows) - 1
-    for drafts in range(min(len(chances), widest - 1) + 1):
-        matched += reach[drafts]
-        values = _values(stops(reach[1 : drafts + 1]), promise, room) if promise else []
-        rows, gained, found = 0, matched, -1
-        while 1 + drafts + rows <= widest:
-            worth = gained - price * cost.seconds(drafts, rows)
+
+    worth: float
+    drafts: int
+    places: tuple[int, ...]
+
+    @property
+    def plan(self) -> Plan:
+        """As a plan."""
+        return Plan(self.drafts, gathered(self.places)) if self.drafts or self.places else AR_PASS
+
+
+def options(
+    chances: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
+) -> list[Option]:
+    """By number of drafts verified, from none, the best plan at `price` tokens per second.
+
+    `chances` are those of the drafts in hand, each given that those before it match. `promise[j]` is what a draft at
+    depth j adds to the value of those before it, falling. `room` is how many tokens may still be committed: a + 1 by
+    this pass and one by the next anyway, so what it proposes can use the rest. Placeholders worth `least` tokens or
+    less are not looked at.
+    """
+    least = max(least, WORTH)
+    rows, extra, price = cost.rows, cost.extra, price * cost.scale
+    free, reach, matched = price * (rows[0] + extra[0]), 1.0, 0.0
+    sooner: list[tuple[float, int]] = []  # placeholders behind stops before the last draft, best first
+    found = []
+    for drafts in range(min(len(chances) + 1, len(rows))):
+        values = [*sooner, *_behind(drafts, reach, promise, room, least)]
+        values.sort(key=_value, reverse=True)
+        gained = matched + free
+        best, count = gained - price * (rows[drafts] + extra[0]), 0
+        for index, (value, _) in enumerate(values[: len(rows) - 1 - drafts], start=1):
+            gained += value
+            worth = gained - price * (rows[drafts + index] + extra[index])
             if worth > best:
-                best, found = worth, rows
-            if rows == len(values):
+                best, count = worth, index
+        found.append(Option(best, drafts, tuple([place for _, place in values[:count]])))
+        if drafts < len(chances):
+            further = reach * chances[drafts]
+            if further < WORTH:
                 break
-            gained += values[rows][0]
-            rows += 1
-        if found >= 0:
-            chosen = Plan(drafts, gathered(accepted for _, accepted in values[:found]))
-    return chosen
+            sooner += _behind(drafts, reach - further, promise, room, least)
+            reach = further
+            matched += reach
+    return found
 
 
-def _values(chances: Sequence[float], promise: Sequence[float], room: int | None = None) -> list[tuple[float, int]]:
-    """What each placeholder promises and the stop it is behind, best first. `promise` falls with depth."""
-    values = [
-        (value, accepted)
-        for accepted, chance in enumerate(chances)
-        if chance > WORTH
-        for survival in (promise if room is None else promise[: max(0, room - accepted - 2)])
-        if (value := chance * survival) > WORTH
-    ]
-    values.sort(reverse=True)
-    return values
+def plan_pass(
+    chances: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
+) -> Plan:
+    """The plan of greatest worth: see `options`. Without a promise drafts in hand are verified as far as that pays."""
+    return max(options(chances, promise, cost, price, room, least), key=_worth).plan
+
+
+_worth, _value = attrgetter("worth"), itemgetter(0)
+
+
+def _behind(place: int, chance: float, promise: Sequence[float], room: int, least: float) -> list[tuple[float, int]]:
+    """What each placeholder behind a stop of that chance promises, and the stop."""
+    return [(chance * value, place) for value in promise[: max(0, room - place - 2)] if chance * value > least]

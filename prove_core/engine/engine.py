@@ -66,7 +66,9 @@ class Engine:
         self._observer: EngineObserver = UNOBSERVED
         self._beat = Beat()
         self._stopping = False
+        self._ended: float | None = None  # when the latest pass did, if there was work ever since
         self._completions: set[str] = set()  # sessions that a completion of ours drives
+        self._new: dict[str, LocalCompletion] = {}  # of them, those that begin once all that came with them is here
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
 
     @property
@@ -146,11 +148,13 @@ class Engine:
             if not self._scheduler.sessions:
                 self._pool.check([])
             self._beat.idle()
+            self._ended = None
             work = inbox.get()
             self._beat.began()
             work()
         while not inbox.empty() and not self._stopping:
             inbox.get()()
+        self._begin_completions()
 
     def _run(self, planned: list[Planned]) -> None:
         began = time.perf_counter()
@@ -171,7 +175,7 @@ class Engine:
         self._beat.failures = 0
         seconds = time.perf_counter() - began
         self._count(sum(plan.window.rows for plan in planned), output.seconds, seconds)
-        self._learn([plan.window for plan in planned], seconds)
+        self._learn([plan.window for plan in planned], seconds, began)
         for plan, rows in zip(planned, output.outputs, strict=True):
             answer = plan.job.absorb(plan.window, rows, output.seconds)
             if answer is not None:
@@ -191,12 +195,15 @@ class Engine:
             counters.starved_seconds += busy_seconds
         self._observer.passed(rows, pass_seconds)
 
-    def _learn(self, windows: list[Window], seconds: float) -> None:
+    def _learn(self, windows: list[Window], seconds: float, began: float) -> None:
         """Prefill is left out: its rows have no outputs, so they cost less."""
+        self._controller.turned()
         if all(window.outputs == window.rows for window in windows):
             placeholders = sum(window.placeholders for window in windows)
             tokens = sum(window.rows for window in windows) - placeholders
-            self._controller.passed(tokens, placeholders, len(windows), seconds)
+            between = 0.0 if self._ended is None else began - self._ended
+            self._controller.passed(tokens, placeholders, len(windows), seconds, between)
+        self._ended = began + seconds
 
     def _answer(self, job: Job, result: CallResult | ProveError) -> None:
         """Whoever waits may be gone: then the session goes too."""
@@ -259,9 +266,14 @@ class Engine:
             return
         self._completions.add(session)
         planner = self._controller.planner(request.params.block_size, self._sharing)
-        completion = LocalCompletion(request, planner, self._enqueue, self._release, emit)
-        if not self._tell(session, lambda _: completion.resume(), None):
-            self._release(session)
+        self._new[session] = LocalCompletion(request, planner, self._enqueue, self._release, emit)
+
+    def _begin_completions(self) -> None:
+        """All at once, since what they plan depends on how many they are."""
+        new, self._new = self._new, {}
+        for session, completion in new.items():
+            if not self._tell(session, completion.resume, None):
+                self._release(session)
 
     def _sharing(self) -> int:
         """Completions that share a pass, about: sessions between calls of another model's cycle count as well."""
@@ -270,12 +282,13 @@ class Engine:
     def _refusal(self, request: GenerateRequest) -> RequestError | None:
         if request.params.mode in TWO_MODEL_MODES:
             return RequestError(f"mode {request.params.mode.value} needs two models: one engine cannot run it", "mode")
-        if request.session in self._scheduler.sessions:
+        if request.session in self._scheduler.sessions or request.session in self._completions:
             return RequestError(f"session {request.session} is in use")
         return None
 
     def _release(self, session: str) -> None:
         self._completions.discard(session)
+        self._new.pop(session, None)
         self._scheduler.close(session)
 
     def _fail(self, jobs: list[Job], error: ProveError) -> None:
@@ -294,4 +307,5 @@ class Engine:
         error = EngineStopped("the engine has stopped")
         while not self._inbox.queue.empty():
             self._inbox.queue.get()()
+        self._begin_completions()
         self._fail(self._scheduler.jobs, error)

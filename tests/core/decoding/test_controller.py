@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from prove_core.decoding.controller import LAST_WAIT, Controller
+from prove_core.decoding.controller import WAIT, Controller
 from prove_core.decoding.cost import PassCost
 from prove_core.decoding.cycle import AR_ONLY
 from prove_core.types import IDENTITY
@@ -52,6 +52,7 @@ def simulate(
         drafts = [chance.betavariate(4 * skill, 4 * (1 - skill)) for _ in range(count)]
         shape = (completions * (1 + plan.drafts), completions * plan.placeholders, completions)
         seconds = truth.seconds(*shape) * chance.lognormvariate(0.0, noise)
+        controller.turned()
         controller.passed(*shape, seconds)
         run.tokens += accepted + 1
         run.seconds += seconds
@@ -70,7 +71,7 @@ def test_it_does_not_lose_to_ar_and_does_not_waver(truth: PassCost, skill: float
     run = simulate(controlled(truth), truth, skill, 3000, completions)
     ar = 1.0 / (truth.seconds(completions, 0, completions) * 1.0202)  # the mean of the noise
     assert run.rate > 0.95 * ar
-    assert run.turns <= 4
+    assert run.turns <= 8  # twice for each trial; at break-even a plan may have no rows now and then as well
 
 
 def test_good_drafts_on_cheap_rows_are_worth_it() -> None:
@@ -82,7 +83,7 @@ def test_good_drafts_on_cheap_rows_are_worth_it() -> None:
 @pytest.mark.parametrize(("believed", "truth"), [(CHEAP, DEAR), (DEAR, CHEAP)])
 def test_a_wrong_measurement_is_found_out(believed: PassCost, truth: PassCost) -> None:
     controller = controlled(believed)
-    simulate(controller, truth, 0.75, 3 * LAST_WAIT)
+    simulate(controller, truth, 0.75, 3 * WAIT)
     later = simulate(controller, truth, 0.75, 1000)
     right = simulate(controlled(truth), truth, 0.75, 1000)
     assert later.rate > 0.7 * right.rate  # AR has 0.55 of it where proposing pays

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prove_core.decoding.cost import FREE, PassCost, fitted
-from prove_core.decoding.plan import AR_PASS, SharedCost, plan_pass, shared_cost
+from prove_core.decoding.plan import AR_PASS, WORTH, RowCost, plan_pass, shared_cost
 from tests.core.decoding.test_fusion import falling
 
 chances = st.lists(st.floats(0.0, 1.0), max_size=3)
@@ -27,57 +27,75 @@ cheap = st.lists(st.floats(0.0, 0.05), min_size=4, max_size=4)
 
 
 def worth(
-    drafts: int,
-    counts: tuple[int, ...],
-    likely: list[float],
-    outlook: tuple[float, ...],
-    cost: SharedCost,
-    price: float,
+    drafts: int, counts: tuple[int, ...], likely: list[float], promise: tuple[float, ...], cost: RowCost, price: float
 ) -> float:
     """The worth of a plan, by its definition."""
     reach = [1.0, *accumulate(likely[:drafts], mul)]
     ends = [*reach[1:], 0.0]
-    promise = sum(
-        (here - further) * sum(chance - price * cost.row for chance in outlook[:count])
-        for here, further, count in zip(reach, ends, counts, strict=True)
+    promised = sum(
+        (here - further) * sum(promise[:count]) for here, further, count in zip(reach, ends, counts, strict=True)
     )
-    return sum(reach) + promise - price * cost.seconds(drafts, sum(counts))
+    return sum(reach[1:]) + promised - price * cost.seconds(drafts, sum(counts))
 
 
-@given(chances, falling, st.builds(costs, measured, cheap), st.floats(0.1, 60.0), st.integers(1, 3))
+@given(
+    chances,
+    falling,
+    st.builds(costs, measured, cheap),
+    st.floats(0.1, 60.0),
+    st.integers(1, 3),
+    st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(0, 6)),
+)
 def test_no_other_plan_is_worth_more(
-    likely: list[float], outlook: tuple[float, ...], cost: PassCost, price: float, completions: int
+    likely: list[float],
+    promise: tuple[float, ...],
+    cost: PassCost,
+    price: float,
+    completions: int,
+    others: tuple[int, int, int],
 ) -> None:
     shared = shared_cost(cost, completions, 30)
-    plan = plan_pass(likely, outlook, shared, price, 100, propose=True)
+    planned = min(others[0], completions - 1)
+    rows = shared.joined(planned, *others[1:]) if planned else shared.alike
+    plan = plan_pass(likely, promise, rows, price, 100)
     found = [0] * (plan.drafts + 1)
     for branch in plan.branches:
         found[branch.accepted] = branch.placeholders
-    assert 1 + plan.drafts + sum(found) < len(shared.rows)
+    assert plan.drafts + sum(found) < len(rows.rows)
     best = max(
-        worth(drafts, counts, likely, outlook, shared, price)
+        worth(drafts, counts, likely, promise, rows, price)
         for drafts in range(len(likely) + 1)
-        for counts in product(range(len(outlook) + 1), repeat=drafts + 1)
-        if 1 + drafts + sum(counts) < len(shared.rows)
+        for counts in product(range(len(promise) + 1), repeat=drafts + 1)
+        if drafts + sum(counts) < len(rows.rows)
     )
-    neglected = 0.02 * 4 * 3  # rows that are hardly worth anything are not looked at
-    assert worth(plan.drafts, tuple(found), likely, outlook, shared, price) >= best - neglected - 1e-9
+    neglected = WORTH * 4 * 4  # drafts and rows that are hardly worth anything are not looked at
+    assert worth(plan.drafts, tuple(found), likely, promise, rows, price) >= best - neglected - 1e-9
+
+
+def test_rows_cost_what_the_pass_of_all_comes_to() -> None:
+    shared = shared_cost(REALISTIC, 3, 192)
+    alone = REALISTIC.seconds(3, 0, 3)
+    assert shared.ar == pytest.approx(alone)
+    assert shared.alike.seconds(2, 4) == pytest.approx(REALISTIC.seconds(9, 12, 3) - alone)
+    last = shared.joined(2, 5, 3)  # of three, two have planned: what the third adds delays all three
+    added = REALISTIC.seconds(5 + 2, 3 + 1, 3) - REALISTIC.seconds(5 + 1, 3, 3)
+    assert last.seconds(1, 1) == pytest.approx(3 * added)
 
 
 def test_free_rows_are_all_used_and_dear_ones_are_not() -> None:
     free = shared_cost(FREE, 1, 192)
-    plan = plan_pass([0.9, 0.8, 0.7], OUTLOOK, free, 3 / free.seconds(0, 0), 100, propose=True)
+    plan = plan_pass([0.9, 0.8, 0.7], OUTLOOK, free.alike, 3 / free.ar, 100)
     assert plan.drafts == 3
     assert plan.placeholders > 15
     dear = shared_cost(PassCost(((1, 1.0), (64, 64.0)), ((1, 0.1),), 0.0), 1, 192)
-    assert plan_pass([0.9, 0.8, 0.7], OUTLOOK, dear, 1 / dear.seconds(0, 0), 100, propose=True) == AR_PASS
+    assert plan_pass([0.9, 0.8, 0.7], OUTLOOK, dear.alike, 1 / dear.ar, 100) == AR_PASS
 
 
 def test_rows_become_fewer_as_more_completions_share_a_pass() -> None:
     rows = []
     for completions in (1, 2, 4, 8, 16, 32, 64):
         cost = shared_cost(REALISTIC, completions, 192)
-        plan = plan_pass([0.9, 0.8, 0.6, 0.4], OUTLOOK, cost, 1 / cost.seconds(0, 0), 100, propose=True)
+        plan = plan_pass([0.9, 0.8, 0.6, 0.4], (0.6, 0.4, 0.2, 0.1), cost.alike, 1 / cost.ar, 100)
         rows.append(plan.drafts + plan.placeholders)
     assert rows == sorted(rows, reverse=True)
     assert rows[0] > 8
@@ -88,7 +106,7 @@ def test_rows_become_fewer_as_more_completions_share_a_pass() -> None:
 def test_nothing_is_proposed_beyond_the_end_or_unasked(likely: list[float], room: int, propose: bool) -> None:
     cost = shared_cost(FREE, 1, 192)
     drafts = likely[: room - 1]
-    plan = plan_pass(drafts, OUTLOOK, cost, 0.0, room, propose=propose)
+    plan = plan_pass(drafts, OUTLOOK if propose else (), cost.alike, 0.0, room)
     assert propose or not plan.branches
     for branch in plan.branches:
         assert branch.accepted + 1 + branch.placeholders + 1 <= room, "drafts that could not be committed"
@@ -97,5 +115,21 @@ def test_nothing_is_proposed_beyond_the_end_or_unasked(likely: list[float], room
 @pytest.mark.parametrize("completions", [1, 100, 500])
 def test_there_is_always_room_for_the_next_token(completions: int) -> None:
     cost = shared_cost(REALISTIC, completions, 192)
-    plan = plan_pass([0.9] * 7, OUTLOOK, cost, 0.0, 100, propose=True)
+    plan = plan_pass([0.9] * 7, OUTLOOK, cost.alike, 0.0, 100)
     assert 1 + plan.drafts + plan.placeholders <= max(1, 192 // completions)
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(st.tuples(st.lists(st.floats(0.0, 1.0), max_size=7), st.integers(1, 20)), min_size=1, max_size=40),
+)
+def test_all_who_share_a_pass_have_room_for_their_next_token(
+    max_rows: int, sessions: list[tuple[list[float], int]]
+) -> None:
+    shared = shared_cost(REALISTIC, len(sessions), max_rows)
+    tokens = placeholders = 0
+    for planned, (likely, room) in enumerate(sessions):
+        cost = shared.joined(planned, tokens, placeholders) if planned else shared.alike
+        plan = plan_pass(likely[: room - 1], OUTLOOK, cost, 0.0, room)
+        tokens, placeholders = tokens + 1 + plan.drafts, placeholders + plan.placeholders
+    assert tokens + placeholders <= max(max_rows, len(sessions))

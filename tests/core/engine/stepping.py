@@ -30,6 +30,7 @@ class SteppedEngine(Engine):
         """Everything asked for so far, without a pass."""
         while not self._inbox.queue.empty():
             self._inbox.queue.get()()
+        self._begin_completions()
         self._check()
 
     def run(self, passes: int = 10_000) -> None:

@@ -1,0 +1,76 @@
+"""What proposing comes to in a steady state, and what drafts in hand are worth there. Pure.
+
+A decision process with an average reward: in hand are n drafts, a pass verifies some and proposes others, its seconds
+cost as many tokens as would be decoded meanwhile. Value iteration over blocks seen lately, which say how chances are
+spread: that some blocks are sure and others hopeless is what makes choosing worth while.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from prove_core.decoding.plan import SharedCost, options
+
+FIRST_ROUNDS = 4  # of value iteration where nothing is known
+_UNKNOWN = 0.4  # value of the first draft before that, and of each in those of the one before
+
+Block = tuple[float, ...]
+"""Chances of a block's drafts, each given that those before it match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`gain`: times as fast as plain AR that proposing is, done as well as can be.
+
+    `promise[j]`: tokens that a draft at depth j adds to what those before it are worth, beyond the time that verifying
+    takes. Falling.
+    """
+
+    gain: float
+    promise: tuple[float, ...]
+
+
+def forecast(blocks: Sequence[Block], cost: SharedCost, earlier: Forecast | None = None) -> Forecast:
+    """From blocks of equal depth, at least one; `earlier` is what was found before, for about the same."""
+    depth = len(blocks[0])
+    found = earlier or Forecast(1.0, tuple(_UNKNOWN ** (1 + j) for j in range(depth)))
+    for _ in range(1 if earlier else FIRST_ROUNDS):
+        gain = _gain(found.promise, cost)
+        found = Forecast(gain, _promise(blocks, found.promise, cost, max(1.0, gain) / cost.ar))
+    return found
+
+
+def _gain(promise: Sequence[float], cost: SharedCost) -> float:
+    """Of a pass that proposes from nothing, over plain AR: in a steady state all passes are worth as much."""
+    best, tokens = 0.0, 1.0
+    for placeholders, value in enumerate(promise[: len(cost.alike.rows) - 1], start=1):
+        tokens += value
+        best = max(best, tokens * cost.ar / (cost.ar + cost.alike.seconds(0, placeholders)))
+    return best
+
+
+def _promise(blocks: Sequence[Block], promise: Sequence[float], cost: SharedCost, price: float) -> tuple[float, ...]:
+    """What one more draft adds to the best a pass can do, on average over the blocks."""
+    worth = [0.0] * (len(promise) + 1)
+    for block in blocks:
+        found = options(block, promise, cost.alike, price, _ENDLESS, price * cost.row)
+        best = found[0].worth
+        for drafts in range(len(worth)):
+            if drafts < len(found):
+                best = max(best, found[drafts].worth)
+            worth[drafts] += best
+    return _falling([(after - before) / len(blocks) for before, after in pairwise(worth)])
+
+
+_ENDLESS = 1 << 30
+
+
+def _falling(values: Sequence[float]) -> tuple[float, ...]:
+    """Neighbours that rise are pooled: a block is never worth less for a promise spread evenly over its drafts."""
+    pools: list[tuple[float, int]] = []  # sum, number
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] * pools[-1][1] < pools[-1][0] * pools[-2][1]:
+            (total, count), (more, further) = pools[-2], pools.pop()
+            pools[-1] = (total + more, count + further)
+    return tuple(total / count for total, count in pools for _ in range(count))
