@@ -7,14 +7,16 @@ pass. A `SessionPlanner` plans the passes of one completion. What they decide co
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from prove_core.decoding.blocks import Blocks
 from prove_core.decoding.calibration import chances
 from prove_core.decoding.cost import FREE, LiveCost, PassCost
 from prove_core.decoding.cycle import AR_ONLY, Planner
-from prove_core.decoding.experience import Experience
+from prove_core.decoding.experience import Experience, Mean
 from prove_core.decoding.forecast import Forecast, forecast
+from prove_core.decoding.lookup import Repeat, Repeats
 from prove_core.decoding.plan import AR_PASS, Option, Plan, RowCost, SharedCost, options, shared_cost
 from prove_core.types import IDENTITY, Calibration
 
@@ -53,10 +55,15 @@ class _Turn:
 
 @dataclass(slots=True)
 class Company:
-    """What is so where `completions` share a pass. `experience`: tokens committed, of those forecast."""
+    """What is so where `completions` share a pass.
+
+    `experience`: tokens committed, of those forecast. `repeating`: what verifying repeats alone adds to a token of
+    plain AR.
+    """
 
     completions: int
     experience: Experience
+    repeating: Mean
     cost: SharedCost
     forecast: Forecast
     proposing: bool
@@ -68,6 +75,11 @@ class Company:
     def gain(self) -> float:
         """Times as fast as plain AR that proposing is, as far as is known."""
         return self.forecast.gain * self.experience.ratio
+
+    @property
+    def price(self) -> float:
+        """Tokens per second that a completion gets now."""
+        return max(1.0 + self.repeating.value, self.gain if self.proposing else 0.0) / self.cost.ar
 
 
 class Controller:
@@ -95,6 +107,8 @@ class Controller:
         self._blocks = Blocks(1)
         self._companies: dict[int, Company] = {}
         self._experience: dict[int, Experience] = {}
+        self._repeating: dict[int, Mean] = {}
+        self.repeats = Repeats()
         self._turn = _Turn()
         self._passes = 0
         self._idle = WAIT - FIRST_WAIT  # passes without proposals
@@ -169,7 +183,7 @@ class Controller:
             choices.ar += 1
             return
         placeholders = plan.placeholders
-        turn.proposing += 1
+        turn.proposing += bool(placeholders) or not plan.repeats
         turn.placeholders += placeholders
         choices.rows += placeholders
         choices.proposing += 1
@@ -178,15 +192,19 @@ class Controller:
         """With the forecast of the latest company to begin with."""
         cost = shared_cost(self._cost.cost, completions, self._max_rows, self._between)
         earlier = None if self._latest is None else self._latest.forecast
-        experience = self._experience.setdefault(completions.bit_length(), Experience(MEMORY))
-        company = Company(completions, experience, cost, forecast(self._blocks.kept, cost, earlier), proposing=False)
+        alike = completions.bit_length()
+        experience = self._experience.setdefault(alike, Experience(MEMORY))
+        repeating = self._repeating.setdefault(alike, Mean())
+        found = forecast(self._blocks.kept, cost, earlier)
+        company = Company(completions, experience, repeating, cost, found, proposing=False)
         self._decide(company)
         return company
 
     def _decide(self, company: Company) -> None:
         """Whether proposing is faster now: by some margin, if it is to begin; once left, not before the next trial."""
         before = company.proposing
-        company.proposing = not company.left and company.gain > (1.0 if before else 1.0 + GAIN)
+        least = (1.0 + company.repeating.value) * (1.0 if before else 1.0 + GAIN)
+        company.proposing = not company.left and company.gain > least
         company.left |= before and not company.proposing
         company.looks += 1
         company.until = self._passes + min(REFRESH, 4 * company.looks)
@@ -211,41 +229,56 @@ class SessionPlanner:
         self._own = Experience(OWN_MEMORY)
         self._company: Company | None = None  # that the latest plan proposed in
         self._foreseen = 0.0  # tokens of the latest plan, if that counts as experience
+        self._match = 0  # of the repeat at hand for the latest plan, if there was one
+        self._repeats = False  # whether that plan verifies it
 
-    def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
+    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
         """See `Planner`."""
         controller = self._controller
         company = controller.company(max(1, self._completions()))
-        if not (
-            company.proposing or confidences or controller.trying
-        ):  # a full engine's passes: they must cost nothing
+        again = controller.repeats.chances(repeat)
+        self._match = repeat.match if again else 0
+        if not again or again[0] <= company.cost.row / company.cost.ar:
+            again = []
+        if company.proposing or confidences or controller.trying:
+            plan = self._weigh(company, confidences, again, room)
+        else:  # a full engine's passes: they must cost nothing
             self._company = None
-            controller.planned(AR_PASS)
-            return AR_PASS
-        plan = self._weigh(company, confidences, room).plan
+            plan = self._repeated(company, again, room)
         controller.planned(plan)
         return plan
 
     def learn(self, drafted: int, accepted: int) -> None:
         """See `Planner`."""
         company, controller = self._company, self._controller
+        if self._match:
+            controller.repeats.learn(self._match, drafted if self._repeats else 0, accepted)
         if company is not None and self._foreseen:
             memory = MEMORY ** (1.0 / company.completions)
             company.experience.add(accepted + 1, self._foreseen * controller.surprise, memory)
 
-    def _weigh(self, company: Company, confidences: tuple[float, ...], room: int) -> Option:
+    def _repeated(self, company: Company, again: list[float], room: int) -> Plan:
+        """Without proposals: plain AR, or what the context repeats."""
+        best = _NOTHING
+        if again:
+            best = max(options(again, (), self._controller.cost(company), company.price, room), key=_worth)
+        company.repeating.add(best.worth, company.completions)
+        self._repeats = best.drafts > 0
+        return replace(best.plan, repeats=True) if best.drafts else AR_PASS
+
+    def _weigh(self, company: Company, confidences: tuple[float, ...], again: list[float], room: int) -> Plan:
         controller = self._controller
         trying, checking = bool(controller.trying), controller.checking
         proposes = trying or (company.proposing and not checking)
         likely = [] if company.proposing and checking else chances(controller.calibration, confidences)
-        promise = company.forecast.promise[: self._depth] if proposes else ()
         own = 1.0 if trying else min(self._own.ratio, _MOST_OWN)
+        promise = [value * own for value in company.forecast.promise[: self._depth]] if proposes else []
         exploring = controller.trying > TRIAL // 2
-        price = (EXPLORING_PRICE if exploring else 1.0 if trying else max(1.0, company.gain)) / company.cost.ar
+        price = EXPLORING_PRICE / company.cost.ar if exploring else company.price
         cost = controller.cost(company)
         least = price * company.cost.row
-        found = options(likely, [value * own for value in promise], cost, price, room, least)
-        best = max(found, key=lambda option: option.worth)
+        found = options(likely, promise, cost, price, room, least)
+        best = max(found, key=_worth)
         if likely:
             controller.seen(likely)
             self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
@@ -253,10 +286,16 @@ class SessionPlanner:
             self._own.fade()
         if trying and not (best.drafts or best.places) and room > 2 and len(cost.rows) > 1:
             best = Option(best.worth, 0, (0,))
+        instead = _NOTHING
+        if again and not trying:
+            alone = max(options(again, (), company.cost.alike, price, room), key=_worth)
+            company.repeating.add(alone.worth, company.completions)
+            instead = max(options(again, promise, cost, price, room, least), key=_worth)
+        self._repeats = instead.drafts > 0 and instead.worth > best.worth
         steady = proposes and not exploring and self._company is company  # its drafts were planned like this
-        self._foreseen = _foreseen(company, best) if steady else 0.0
+        self._foreseen = _foreseen(company, best) if steady and not self._repeats else 0.0
         self._company = company if proposes else None
-        return best
+        return replace(instead.plan, repeats=True) if self._repeats else best.plan
 
 
 def _foreseen(company: Company, option: Option) -> float:
@@ -269,6 +308,8 @@ def _foreseen(company: Company, option: Option) -> float:
 
 
 _MOST_OWN = 1.5
+_NOTHING = Option(0.0, 0, ())
+_worth = attrgetter("worth")
 
 
 class _Share:

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length
 from prove_core.decoding.fusion import Drafts, no_drafts, observed, plan_branches
 from prove_core.decoding.limits import Budget
+from prove_core.decoding.lookup import Lookup, Repeat
 from prove_core.decoding.overlap import Foresight, foreseen_stops, proposal_at
 from prove_core.decoding.plan import AR_PASS, Plan
 from prove_core.types import (
@@ -72,8 +73,8 @@ Cycle = Generator[Item, Answer | None, Carry]
 class Planner(Protocol):
     """Decides, in mode `auto`, what the next pass of one completion verifies and proposes."""
 
-    def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
-        """For drafts with these confidences, where `room` tokens may still be committed."""
+    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
+        """For drafts with these confidences, or those of `repeat`, where `room` tokens may still be committed."""
         ...
 
     def learn(self, drafted: int, accepted: int) -> None:
@@ -84,7 +85,7 @@ class Planner(Protocol):
 class _ArOnly:
     """Implements `Planner` where nothing can be proposed, or nothing is known of what that costs."""
 
-    def plan(self, confidences: tuple[float, ...], room: int) -> Plan:
+    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
         return AR_PASS
 
     def learn(self, drafted: int, accepted: int) -> None:
@@ -92,6 +93,14 @@ class _ArOnly:
 
 
 AR_ONLY = _ArOnly()
+
+
+@dataclass(frozen=True, slots=True)
+class Aids:
+    """What mode `auto` turns to: the completion's planner, and where to look up what its context repeats."""
+
+    planner: Planner
+    lookup: Lookup
 
 
 def _propose(block_size: int) -> Generator[Item, Answer | None, Proposal]:
@@ -113,13 +122,13 @@ def _verified(block: TokenIds, accepted: int, answer: Reading | Fused) -> Step:
     return Step(tokens, len(block), accepted, rejected=block[accepted:], logprobs=logprobs)
 
 
-def ar(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
+def ar(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
     """The proposer's own next token, greedy or drawn."""
     yield from _propose(1)
     return None
 
 
-def mars(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
+def mars(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
     """One pass; the block's tokens while their own confidence exceeds tau (MARS)."""
     proposal = yield from _propose(min(params.block_size, budget.remaining))
     block = proposal.tokens[1:]
@@ -128,7 +137,7 @@ def mars(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle
     return None
 
 
-def prove(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> Cycle:
+def prove(params: DecodingParams, budget: Budget, carry: Carry, _: Aids) -> Cycle:
     """Proposer, then verifier; the block's tokens while their gate score exceeds theta (paper section 3).
 
     With `overlap_rows` the proposer goes on while the verifier reads, and the next cycle often finds its proposal
@@ -157,7 +166,7 @@ def prove(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> C
     return replace(following, proposal=proposal_at(accepted, branches, continued))
 
 
-def lossless(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
+def lossless(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
     """The proposer verifies itself: matching prefix plus its own next token. Output: that of `ar`."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
@@ -167,7 +176,7 @@ def lossless(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> C
     return None
 
 
-def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> Cycle:
+def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Aids) -> Cycle:
     """One proposer pass that verifies the drafts of the pass before and proposes the next ones (design section 3).
 
     Output: that of `ar`, as in `lossless`.
@@ -182,15 +191,18 @@ def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Planner) -> C
     return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
 
 
-def auto(params: DecodingParams, budget: Budget, carry: Carry, planner: Planner) -> Cycle:
-    """`fused` with as many drafts and branches as `planner` finds worth their time: none is plain AR.
+def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cycle:
+    """`fused` with as many drafts and branches as the planner finds worth their time: none is plain AR.
 
-    Output: that of `ar`.
+    What the context repeats may take the place of the proposed drafts. Output: that of `ar`.
     """
+    planner = aids.planner
     drafts = carry if isinstance(carry, Drafts) else no_drafts(params.block_size)
     block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
-    plan = planner.plan(drafts.confidences[: len(block)], budget.remaining)
-    block = block[: plan.drafts]
+    repeat = aids.lookup.find(min(_LOOKED_UP, budget.remaining - 1))
+    repeat = replace(repeat, tokens=budget.through_stop(repeat.tokens))
+    plan = planner.plan(drafts.confidences[: len(block)], repeat, budget.remaining)
+    block = (repeat.tokens if plan.repeats else block)[: plan.drafts]
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))
     accepted = match_length(block, answer.argmax)
     planner.learn(len(block), accepted)
@@ -198,7 +210,7 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, planner: Planner)
     return Drafts(answer.drafts, answer.confidences, drafts.outlook)
 
 
-def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Planner) -> Cycle:
+def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
     """Classic speculative decoding: the verifier checkpoint drafts serially, the proposer verifies."""
     length = min(params.draft_length, budget.remaining - 1)
     if length < 1:
@@ -215,7 +227,7 @@ def _verify_greedily(block: tuple[int, ...]) -> Generator[Item, Answer | None, N
     yield _verified(block, accepted, reading)
 
 
-CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Planner], Cycle]] = {
+CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Aids], Cycle]] = {
     Mode.AR: ar,
     Mode.MARS: mars,
     Mode.PROVE: prove,
@@ -225,20 +237,24 @@ CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Planner], Cycle]] = 
     Mode.SPECULATIVE: speculative,
 }
 
+_LOOKED_UP = 6  # tokens
+
 TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
 
 
 def decode(
-    params: DecodingParams, limits: Limits, planner: Planner = AR_ONLY
+    params: DecodingParams, limits: Limits, aids: Aids | None = None
 ) -> Generator[Item, Answer | None, FinishReason]:
     """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole.
+
+    Without `aids` mode `auto` is `ar`.
 
     The first step of a cycle carries it in its cost. Rejected candidates are told only if `params.trace`.
     """
     budget = Budget(limits)
     carry: Carry = None
     while True:
-        cycle = CYCLES[params.mode](params, budget, carry, planner)
+        cycle = CYCLES[params.mode](params, budget, carry, aids or Aids(AR_ONLY, Lookup(())))
         begun = Cost(cycles=1)
         answer: Answer | None = None
         while isinstance(item := _resume(cycle, answer), Item):

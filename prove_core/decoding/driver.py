@@ -6,7 +6,8 @@ The same driver serves the engine thread (one model) and the Router (two): they 
 import time
 from dataclasses import dataclass, replace
 
-from prove_core.decoding.cycle import AR_ONLY, Ahead, Collect, Planner, Request, decode
+from prove_core.decoding.cycle import AR_ONLY, Ahead, Aids, Collect, Planner, Request, decode
+from prove_core.decoding.lookup import Lookup
 from prove_core.types import (
     Call,
     CallRequest,
@@ -78,7 +79,7 @@ class CompletionDriver:
         self.ledger = Ledger(session, prompt)
         self._sampling = sampling
         self._floor = _floor(len(prompt), limits)
-        self._cycles = decode(params, limits, planner)
+        self._cycles = decode(params, limits, Aids(planner, Lookup(self.ledger.tokens)))
         self._spent = Cost()
         self._waiting: Request | None = None
         self._ahead: Ahead | None = None

@@ -27,3 +27,17 @@ class Experience:
     def fade(self) -> None:
         """Nothing was foreseen: what is known grows old."""
         self.add((1.0 - self.memory) * PRIOR_WEIGHT, (1.0 - self.memory) * PRIOR_WEIGHT)
+
+
+_MEAN_MEMORY = 0.98
+
+
+@dataclass(slots=True)
+class Mean:
+    """A running mean of what passes were worth, each of which several completions plan for."""
+
+    value: float = 0.0
+
+    def add(self, value: float, completions: int) -> None:
+        """What one of so many has planned."""
+        self.value += (1.0 - _MEAN_MEMORY) / completions * (value - self.value)

@@ -92,10 +92,14 @@ def shared_cost(cost: PassCost, completions: int, max_rows: int, between: float 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pass of one completion: how many of its drafts to verify, and the branches to run, by ascending place."""
+    """A pass of one completion: how many of its drafts to verify, and the branches to run, by ascending place.
+
+    `repeats`: the drafts are those that the context repeats, not those that were proposed.
+    """
 
     drafts: int
     branches: tuple[Branch, ...]
+    repeats: bool = False
 
     @property
     def placeholders(self) -> int:

@@ -10,6 +10,7 @@ import pytest
 from prove_core.decoding.controller import WAIT, Controller
 from prove_core.decoding.cost import PassCost
 from prove_core.decoding.cycle import AR_ONLY
+from prove_core.decoding.lookup import NO_REPEAT, Repeat
 from prove_core.types import IDENTITY
 
 CHEAP = PassCost(((1, 0.020), (8, 0.024), (16, 0.030), (64, 0.070)), ((1, 0.002), (48, 0.008)), 1e-4)
@@ -43,7 +44,7 @@ def simulate(
     planner = controller.planner(8, lambda: completions)
     run, drafts = Run(0, 0.0, []), list[float]()
     for _ in range(passes):
-        plan = planner.plan(tuple(drafts), 10_000)
+        plan = planner.plan(tuple(drafts), NO_REPEAT, 10_000)
         accepted = 0
         while accepted < plan.drafts and chance.random() < drafts[accepted]:
             accepted += 1
@@ -106,3 +107,44 @@ def test_a_turn_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_checkpoint_without_a_placeholder_decodes_as_ar() -> None:
     assert Controller(max_rows=192, proposes=False).planner(8, lambda: 1) is AR_ONLY
+
+
+ROWS_ONLY = PassCost(((1, 0.020), (8, 0.024), (16, 0.030), (64, 0.070)), ((1, 0.040), (48, 0.100)), 1e-4)
+
+
+@pytest.mark.parametrize("completions", [1, 4])
+@pytest.mark.parametrize("right", [0.0, 0.5, 0.9])
+def test_repeats_are_verified_where_they_pay(right: float, completions: int) -> None:
+    """On a machine where proposing never pays: what the context repeats is all there is, and may be wrong for long."""
+    chance, controller = random.Random(5), controlled(ROWS_ONLY)
+    planner = controller.planner(8, lambda: completions)
+    tokens, seconds, ar = 0, 0.0, ROWS_ONLY.seconds(completions, 0, completions)
+    for _ in range(3000):
+        repeat = Repeat((1, 2, 3, 4), 3) if chance.random() < 0.7 else NO_REPEAT
+        plan = planner.plan((), repeat, 10_000)
+        assert plan.drafts <= len(repeat.tokens)
+        accepted = 0
+        while accepted < plan.drafts and chance.random() < right:
+            accepted += 1
+        planner.learn(plan.drafts, accepted)
+        shape = (completions * (1 + plan.drafts), completions * plan.placeholders, completions)
+        controller.turned()
+        controller.passed(*shape, ROWS_ONLY.seconds(*shape))
+        tokens += accepted + 1
+        seconds += ROWS_ONLY.seconds(*shape)
+    assert tokens * ar / seconds > {0.0: 0.95, 0.5: 1.15, 0.9: 2.0}[right]
+
+
+def test_the_better_of_proposed_and_repeated_drafts_are_verified() -> None:
+    controller = controlled(CHEAP)
+    simulate(controller, CHEAP, 0.8, 300)
+    for _ in range(50):
+        controller.repeats.learn(4, drafted=2, accepted=2)
+    planner = controller.planner(8, lambda: 1)
+    repeat = Repeat((1, 2, 3), 4)
+    assert not planner.plan((0.97, 0.97, 0.97, 0.97), repeat, 10_000).repeats
+    plan = planner.plan((0.05, 0.05), repeat, 10_000)
+    assert plan.repeats
+    assert plan.drafts
+    planner.learn(plan.drafts, 0)
+    assert not planner.plan((0.05, 0.05), Repeat((), 0), 10_000).repeats

@@ -111,3 +111,16 @@ def test_a_real_runner_is_measured_in_any_pool_and_serves_after_it(pages: int) -
     with running(runner, engine_config(tokens=pages * PAGE_SIZE), Controller(cost, max_rows=192)) as engine:
         ar = generate(engine, [1, 2], DecodingParams(Mode.AR), Limits(min(2, 4 * pages - 2))).tokens
         assert generate(engine, [1, 2], DecodingParams(Mode.AUTO), Limits(min(2, 4 * pages - 2))).tokens == ar
+
+
+def test_what_the_context_repeats_is_verified_where_proposing_does_not_pay() -> None:
+    """Text that goes round in circles takes fewer passes than tokens, and is the same."""
+    dear = PassCost(((1, 1e-3), (64, 2e-3)), ((1, 1.0), (64, 2.0)), 0.0)
+    runner = tiny_runner(tiny_model(seed=2), pages=128, banned=[VOCABULARY - 1])
+    with running(runner, CONFIG, Controller(dear, max_rows=192)) as engine:
+        ar = generate(engine, [7] * 9, DecodingParams(Mode.AR), Limits(120))
+        auto = generate(engine, [7] * 9, DecodingParams(Mode.AUTO), Limits(120))
+    assert len(set(ar.tokens[60:])) == 1, "a circle"
+    assert auto.tokens == ar.tokens
+    assert sum(step.accepted for step in auto.steps) > 40
+    assert len(auto.steps) < 80
