@@ -19,6 +19,11 @@ class Blocks:
         self._typical = [_TYPICAL] * depth
         self._seen = 0
 
+    @property
+    def known(self) -> bool:
+        """Whether none is made up any more."""
+        return self._seen >= _KEPT
+
     def add(self, chances: Sequence[float]) -> None:
         """One more block, each chance given that the drafts before it match; drafts that it lacks would be typical."""
         known = chances[: self.depth]

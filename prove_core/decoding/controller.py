@@ -79,7 +79,12 @@ class Company:
     @property
     def price(self) -> float:
         """Tokens per second that a completion gets now."""
-        return max(1.0 + self.repeating.value, self.gain if self.proposing else 0.0) / self.cost.ar
+        return max(self.idle_price, self.gain / self.cost.ar if self.proposing else 0.0)
+
+    @property
+    def idle_price(self) -> float:
+        """Those without proposals: plain AR's, and what the context repeats."""
+        return (1.0 + self.repeating.value) / self.cost.ar
 
 
 class Controller:
@@ -203,7 +208,9 @@ class Controller:
     def _decide(self, company: Company) -> None:
         """Whether proposing is faster now: by some margin, if it is to begin; once left, not before the next trial."""
         before = company.proposing
-        least = (1.0 + company.repeating.value) * (1.0 if before else 1.0 + GAIN)
+        least = 1.0 if before else 1.0 + GAIN
+        if self._blocks.known:  # what proposing is worth is a guess until then
+            least += company.repeating.value
         company.proposing = not company.left and company.gain > least
         company.left |= before and not company.proposing
         company.looks += 1
@@ -286,11 +293,11 @@ class SessionPlanner:
             self._own.fade()
         if trying and not (best.drafts or best.places) and room > 2 and len(cost.rows) > 1:
             best = Option(best.worth, 0, (0,))
-        instead = _NOTHING
+        instead, alone = _NOTHING, _NOTHING
         if again and not trying:
-            alone = max(options(again, (), company.cost.alike, price, room), key=_worth)
-            company.repeating.add(alone.worth, company.completions)
+            alone = max(options(again, (), company.cost.alike, company.idle_price, room), key=_worth)
             instead = max(options(again, promise, cost, price, room, least), key=_worth)
+        company.repeating.add(alone.worth, company.completions)
         self._repeats = instead.drafts > 0 and instead.worth > best.worth
         steady = proposes and not exploring and self._company is company  # its drafts were planned like this
         self._foreseen = _foreseen(company, best) if steady and not self._repeats else 0.0
