@@ -16,8 +16,8 @@ class Rows(Protocol):
     best: torch.Tensor
     """The likeliest id of each row, int64 `[rows]`."""
 
-    def probabilities(self, rows: torch.Tensor, ids: torch.Tensor) -> list[float]:
-        """Of `ids[i]` at row `rows[i]`, both int64 `[n]`: a float32 softmax."""
+    def probabilities(self, rows: torch.Tensor | None, ids: torch.Tensor) -> list[float]:
+        """Of `ids[i]` at row `rows[i]`, both int64 `[n]`: a float32 softmax. No `rows`: all of them, in order."""
         ...
 
 
@@ -29,8 +29,9 @@ class TorchRows:
         # row by row and in one thread each, unlike logsumexp
         self._probabilities = torch.softmax(logits, -1)
 
-    def probabilities(self, rows: torch.Tensor, ids: torch.Tensor) -> list[float]:
+    def probabilities(self, rows: torch.Tensor | None, ids: torch.Tensor) -> list[float]:
         """See `Rows.probabilities`."""
+        rows = torch.arange(len(ids), device=ids.device) if rows is None else rows
         index = rows * self._probabilities.shape[1] + ids
         values: list[float] = self._probabilities.view(-1).index_select(0, index).tolist()
         return values
@@ -57,7 +58,9 @@ class Scorer:
         Token rows are adjusted as their sampling asks; placeholders' have to wait for the choices before them.
         `logits` is `[rows, vocabulary]` and may be overwritten; rows beyond those of the windows are ignored.
         """
-        logits = logits[: sum(window.outputs for window in windows)].float()
+        count = sum(window.outputs for window in windows)
+        if len(logits) != count or logits.dtype is not torch.float32:
+            logits = logits[:count].float()
         if len(self._banned):
             logits.index_fill_(1, self._banned, -torch.inf)
         adjust_token_rows(logits, windows)
@@ -71,7 +74,7 @@ class Scorer:
         read = self._read(logits)
         best = read.best
         draw_token_rows(best, logits, windows)
-        confidence = read.probabilities(torch.arange(len(best), device=best.device), best)
+        confidence = read.probabilities(None, best)
         where, targets = _targets(windows)
         probabilities = read.probabilities(*_ids((where, targets), best.device)) if where else []
         outputs = _split(windows, best.tolist(), confidence, probabilities)

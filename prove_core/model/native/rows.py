@@ -1,5 +1,7 @@
 """What rows of logits say, read by compiled code: a tenth of the time of torch's softmax over whole rows."""
 
+import ctypes
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ class NativeRows:
         count = len(logits)
         self._library = library
         self._logits = logits.contiguous()
-        self._most, self._sums = torch.empty(count), torch.empty(count)
+        self._most, self._sums = _floats(count), _floats(count)
         self.best = torch.empty(count, dtype=torch.int64)
         library.read(
             address(self._logits),
@@ -22,22 +24,25 @@ class NativeRows:
             logits.shape[1],
             torch.get_num_threads(),
             address(self.best),
-            address(self._most),
-            address(self._sums),
+            self._most,
+            self._sums,
         )
 
-    def probabilities(self, rows: Tensor, ids: Tensor) -> list[float]:
+    def probabilities(self, rows: Tensor | None, ids: Tensor) -> list[float]:
         """See `scores.Rows.probabilities`."""
-        found = torch.empty(len(rows))
+        found = _floats(len(ids))
         self._library.probabilities(
             address(self._logits),
             self._logits.shape[1],
-            address(self._most),
-            address(self._sums),
-            len(rows),
+            self._most,
+            self._sums,
+            len(ids),
             address(rows),
             address(ids),
-            address(found),
+            found,
         )
-        values: list[float] = found.tolist()
-        return values
+        return list(found)
+
+
+def _floats(count: int) -> "ctypes.Array[ctypes.c_float]":
+    return (ctypes.c_float * count)()

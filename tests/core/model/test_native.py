@@ -325,6 +325,7 @@ def test_rows_are_read_as_torch_reads_them() -> None:
         where, ids = torch.arange(6).repeat(5), torch.arange(5).repeat_interleave(6)
         found, expected = (torch.tensor(rows.probabilities(where, ids)) for rows in (ours, theirs))
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+        assert ours.probabilities(None, ids[:6]) == ours.probabilities(torch.arange(6), ids[:6])
         (one,) = NativeRows(library.library(home()), logits[3:4]).probabilities(where[:1], ids[:1])
         assert one == ours.probabilities(where[3:4], ids[3:4])[0]
 

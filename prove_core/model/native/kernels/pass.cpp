@@ -329,12 +329,13 @@ void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t t
     }
 }
 
-// Of each pair of a row and an id.
+// Of each pair of a row and an id; without `rows` of each row in order.
 void prove_probabilities(const float* logits, int64_t vocabulary, const float* most, const float* sums, int32_t count,
                          const int64_t* rows, const int64_t* ids, float* probabilities) {
     for (int i = 0; i < count; i++) {
-        float logit = logits[rows[i] * vocabulary + ids[i]] - most[rows[i]];
-        probabilities[i] = prove::exponential(prove::splat(logit))[0] / sums[rows[i]];
+        int64_t row = rows ? rows[i] : i;
+        float logit = logits[row * vocabulary + ids[i]] - most[row];
+        probabilities[i] = prove::exponential(prove::splat(logit))[0] / sums[row];
     }
 }
 
