@@ -83,8 +83,7 @@ struct AttentionPlan {
             int chunks = (pass.seen[pass.task.windows[w + 1] - 1] + CHUNK - 1) / CHUNK, queries = rows * per_kv;
             int count = (queries + WIDE - 1) / WIDE, begin = int(panels.size());
             for (int p = 0; p < count; p++) {
-                int first = int(int64_t(queries) * p / count), last = int(int64_t(queries) * (p + 1) / count);
-                panels.push_back({w, first, last - first, chunks, size});
+                panels.push_back({w, p * WIDE, std::min(WIDE, queries - p * WIDE), chunks, size});
                 sights.emplace_back(pass, panels.back(), per_kv, model.layers->window);
                 size += int64_t(chunks) * model.kv_heads * partial(model);
             }
