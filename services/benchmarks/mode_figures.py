@@ -55,8 +55,8 @@ def run_ratios(runs: Runs, settings: Settings, concurrency: int) -> dict[str, fl
     if AUTO in rates:
         ratios[f"{AUTO}_vs_best_fixed_c{concurrency}"] = paired_ratio(rates[AUTO], rates[best["fixed"]])
     if concurrency == 1:
-        if "lossless" in best:
-            ratios["best_lossless_vs_ar"] = paired_ratio(rates[best["lossless"]], rates[AR])
+        if "exact" in best:
+            ratios["best_lossless_vs_ar"] = paired_ratio(rates[best["exact"]], rates[AR])
         if "lossless" in best and "fused" in best:
             ratios["fused_vs_lossless"] = paired_ratio(rates[best["fused"]], rates[best["lossless"]])
         if PEER in rates:
@@ -65,8 +65,14 @@ def run_ratios(runs: Runs, settings: Settings, concurrency: int) -> dict[str, fl
 
 
 def best_settings(runs: Runs, settings: Settings) -> dict[str, str]:
-    """The fastest settings by median rate: of `lossless`, of `fused`, and (`fixed`) of these and `ar`."""
-    kinds = {"lossless": {Mode.LOSSLESS}, "fused": {Mode.FUSED}, "fixed": {Mode.AR, Mode.LOSSLESS, Mode.FUSED}}
+    """The fastest settings by median rate: of `lossless`, of `fused`, of these and `ar` (fixed) or `auto` (exact)."""
+    proposing = {Mode.LOSSLESS, Mode.FUSED}
+    kinds = {
+        "lossless": {Mode.LOSSLESS},
+        "fused": {Mode.FUSED},
+        "fixed": proposing | {Mode.AR},
+        "exact": proposing | {Mode.AUTO},
+    }
     chosen = {
         kind: [name for name in runs if name in settings and settings[name].mode in modes]
         for kind, modes in kinds.items()
