@@ -56,7 +56,7 @@ def test_settings_are_named_by_what_they_are() -> None:
     settings = FULL.settings()
     assert settings["ar"] == DecodingParams(Mode.AR)
     assert settings["lossless_b6"].block_size == 6
-    assert (settings["fused_b8_rows24"].mode, settings["fused_b8_rows24"].fused_rows) == (Mode.FUSED, 24)
+    assert (settings["fused_b8_rows16"].mode, settings["fused_b8_rows16"].fused_rows) == (Mode.FUSED, 16)
     assert settings["auto"].mode is Mode.AUTO
     assert set(QUICK.settings()) <= set(settings)
     assert {params.mode for params in FULL.pairs().values()} == {Mode.PROVE, Mode.SPECULATIVE}
