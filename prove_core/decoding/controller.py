@@ -67,7 +67,6 @@ class Company:
     cost: SharedCost
     forecast: Forecast
     proposing: bool
-    left: bool = False
     looks: int = 0
     until: int = 0
 
@@ -206,13 +205,11 @@ class Controller:
         return company
 
     def _decide(self, company: Company) -> None:
-        """Whether proposing is faster now: by some margin, if it is to begin; once left, not before the next trial."""
-        before = company.proposing
-        least = 1.0 if before else 1.0 + GAIN
+        """Whether proposing is faster now: by some margin, if it is to begin."""
+        least = 1.0 if company.proposing else 1.0 + GAIN
         if self._blocks.known:  # what proposing is worth is a guess until then
             least += company.repeating.value
-        company.proposing = not company.left and company.gain > least
-        company.left |= before and not company.proposing
+        company.proposing = company.gain > least
         company.looks += 1
         company.until = self._passes + min(REFRESH, 4 * company.looks)
 

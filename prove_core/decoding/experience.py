@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-PRIOR_WEIGHT = 8.0  # tokens that count as foreseen rightly before anything is known
+PRIOR_WEIGHT = 64.0  # tokens that count as foreseen rightly before anything is known
 
 
 @dataclass(slots=True)
