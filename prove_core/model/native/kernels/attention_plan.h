@@ -10,7 +10,7 @@
 namespace prove {
 
 constexpr int CHUNK = 128;
-constexpr int SHARING = 16;  // panels of queries for which values are laid out once
+constexpr int SHARING = 4;  // panels of queries for which values are laid out once
 
 // Queries `first ..` of a window, counted row by row, then head by head; `partials`: where what is known of them begins.
 struct Queries {

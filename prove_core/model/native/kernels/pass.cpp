@@ -13,6 +13,8 @@ namespace prove {
 
 constexpr int SMALL = 4;  // rows that each thread normalizes for itself, rather than wait for the others
 
+constexpr int MOST_PULLED = 128;  // rows: those of more leave the cache again
+
 // What a pass needs beside the model, kept for the next one.
 struct Workspace {
     Pass pass;
@@ -104,9 +106,16 @@ class Runner {
     template <int TOGETHER, class Done>
     void product(Team team, const Weight& weight, const Rows& x, const Weight* next, Done done) {
         bool adapts = weight.rank && pass.tokens < pass.rows;
+        pull(x, weight.inputs);
         int reduced = adapts ? reduce(team, weight, x) : 0;
         multiply_blocks<TOGETHER>(team, weight, x, panels, reduced, next, done);
         team.meet();
+    }
+
+    // What other threads have written comes from their cores' caches: many lines at a time.
+    void pull(const Rows& x, int size) const {
+        for (int r = 0; r < pass.rows && r < MOST_PULLED; r++)
+            for (int i = 0; i < size / 2; i += LANES) touch(x.at(r) + i);
     }
 
     // `reduced`: when all threads have done their part of what an adapter adds, if it does.
