@@ -1,5 +1,6 @@
 """What passes cost: curves that never fall, whatever was measured, and that follow what passes take."""
 
+import math
 import random
 
 import pytest
@@ -62,3 +63,18 @@ def test_shapes_are_learnt_and_the_pace_of_the_machine_is_not() -> None:
         )
     found = live.cost.seconds(4, 4) / live.cost.seconds(1, 0)
     assert found == pytest.approx(truth.seconds(4, 4) / truth.seconds(1, 0), rel=0.15)
+
+
+@pytest.mark.parametrize("wrong", [0.25, 4.0])
+def test_what_is_known_least_is_to_blame(wrong: float) -> None:
+    """Sizes measured while something else had the machine are mended by a few passes, and those well known stay."""
+    truth = PassCost(((1, 1.0), (8, 1.5), (64, 6.0)), ((1, 0.2), (48, 0.5)), 0.0)
+    live = LiveCost(PassCost(((1, 1.0), (8, max(1.0, 1.5 * wrong)), (64, 6.0 * wrong)), truth.extra, 0.0))
+    for _ in range(1000):
+        live.follow(1, 0, 1, truth.seconds(1, 0))
+    for index in range(24):
+        rows = (5, 1)[index % 2]
+        live.follow(rows, 0, 1, truth.seconds(rows, 0))
+    found = live.cost.seconds(5, 0) / live.cost.seconds(1, 0)
+    assert found == pytest.approx(truth.seconds(5, 0) / truth.seconds(1, 0), rel=0.15)
+    assert abs(math.log(live.cost.seconds(64, 0) / 6.0)) < abs(math.log(wrong)), "larger sizes follow"

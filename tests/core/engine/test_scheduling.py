@@ -240,3 +240,21 @@ def test_a_released_session_is_lost_to_later_calls() -> None:
     engine.call(CallRequest(Commit("a", 2, 2, (3,)), Propose(1)), answers.append)
     engine.run()
     assert isinstance(answers[0], SessionLost)
+
+
+def test_completions_that_come_together_begin_together() -> None:
+    engine = SteppedEngine(ToyRunner(4), engine_config())
+    first = engine.complete(GenerateRequest("a", prompt_of(1, 9), AR, Limits(3)))
+    again = engine.complete(GenerateRequest("a", prompt_of(1, 9), AR, Limits(3)))
+    gone = engine.complete(GenerateRequest("b", prompt_of(2, 9), AR, Limits(3)))
+    engine.release("b")
+    after = engine.complete(GenerateRequest("b", prompt_of(3, 9), AR, Limits(2)))
+    engine.step()
+    assert engine.stats().sessions == 2
+    engine.run()
+    assert isinstance(again.end, RequestError), "its session is in use, though it has not begun"
+    assert gone.end is None, "released before it began"
+    assert gone.tokens == []
+    assert isinstance(first.end, Finished)
+    assert isinstance(after.end, Finished)
+    assert (len(first.tokens), len(after.tokens)) == (3, 2)
