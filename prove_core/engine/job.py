@@ -132,7 +132,7 @@ class Job:
         groups = tuple(PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches)
         sampling = self.request.sampling
         penalizes = sampling is not None and sampling.penalizes
-        before = tuple(self.sequence.cached) if groups or penalizes else ()
+        before = self.sequence.cached[:] if groups or penalizes else ()
         floor, every = self.request.floor, isinstance(call, Continue)
         return Window(tokens, start, self.sequence.pages, groups, logits, targets, floor, sampling, before, every)
 

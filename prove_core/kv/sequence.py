@@ -1,5 +1,6 @@
 """One session's committed tokens and the KV that is cached for them. The invariant of trimming lives here."""
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence as SequenceOf
 
@@ -22,7 +23,7 @@ class Sequence:
     def __init__(self, pool: PagePool) -> None:
         self._pool = pool
         self.tokens: list[int] = []
-        self.cached: list[int] = []
+        self.cached = array("i")  # every pass may want a copy
         self.pages: list[int] = []
         self.cycle = -1
         self._chain: list[int] = []
@@ -68,7 +69,7 @@ class Sequence:
         entries = self._pool.match(self.tokens)
         self.pages = [entry.page for entry in entries]
         self._chain = [entry.uid for entry in entries]
-        self.cached = self.tokens[: len(entries) * self._pool.page_size]
+        self.cached = array("i", self.tokens[: len(entries) * self._pool.page_size])
 
     def gain(self, given: Counter[int]) -> int:
         """Pages that releasing this sequence too would make available, after those in `given`; adds its own to them."""
@@ -91,7 +92,7 @@ class Sequence:
 
     def fed(self, tokens: SequenceOf[int]) -> None:
         """A pass has left the KV of `tokens` after `cached`. Publishes the pages that are now full and committed."""
-        self.cached += tokens
+        self.cached.extend(tokens)
         size = self._pool.page_size
         committed = min(len(self.cached), len(self.tokens))
         while (end := (len(self._chain) + 1) * size) <= committed:
@@ -107,4 +108,4 @@ class Sequence:
         self._pool.release(self.pages)
         self.pages = []
         self._chain = []
-        self.cached = []
+        self.cached = array("i")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -47,10 +48,12 @@ class Recall:
 
 
 def contexts(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """int64 [rows, longest], each row's tokens at its end: for `match_features`."""
+    """int64 [rows, longest], each row's tokens at its end: for `match_features`. Quick for arrays of type `i`."""
     longest = max(map(len, rows))
-    padded = [[_NONE] * (longest - len(row)) + list(row) for row in rows]
-    return torch.tensor(padded, dtype=torch.int64, device=device)
+    padded = np.full((len(rows), longest), _NONE, dtype=np.int32)
+    for row, tokens in zip(padded, rows, strict=True):
+        row[longest - len(tokens) :] = tokens
+    return torch.from_numpy(padded).to(device, torch.int64)
 
 
 def match_features(context: Tensor, candidates: Tensor, vocabulary: int) -> Tensor:

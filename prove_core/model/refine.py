@@ -4,6 +4,7 @@ It does so through the sequential head and what the context recalls, through pen
 are coupled to those of the verifying rows by their noise (see `draw`).
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, groupby
@@ -20,7 +21,7 @@ from prove_core.model.recall import Recall, contexts, match_features
 from prove_core.model.sampled import occurrences
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.window import Window, WindowOutput
-from prove_core.types import SamplingParams, TokenIds
+from prove_core.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class _Block:
     index: int
     sampling: SamplingParams | None
     seen: Occurrences
-    context: TokenIds = ()
+    context: "array[int]"
 
     @property
     def penalizes(self) -> bool:
@@ -108,7 +109,7 @@ class Walk(Protocol):
     """The head down blocks that take the likeliest token each time."""
 
     def __call__(
-        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, TokenIds]]
+        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]
     ) -> list[tuple[list[int], list[float]]]:
         """Ids and confidences of each block, given as its first row, its rows, and the tokens that it follows.
 
@@ -155,7 +156,7 @@ class Refiner:
         if self._straight is not None and hidden is not None:
             plain = [block for block in blocks if not block.samples]
             blocks = [block for block in blocks if block.samples]
-            asked = [(block.first, block.rows, (*block.context, block.token)) for block in plain]
+            asked = [(block.first, block.rows, _then(block.context, block.token)) for block in plain]
             found = self._straight(hidden, logits, asked)
             walked = [(block, *block_found) for block, block_found in zip(plain, found, strict=True)]
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
@@ -199,6 +200,10 @@ class Refiner:
         return list(zip(blocks, ids, confidences, strict=True))
 
 
+def _then(context: "array[int]", token: int) -> "array[int]":
+    return context + array("i", (token,))
+
+
 def _choices(ids: Tensor | None, scores: Tensor, blocks: list[_Block], depth: int) -> tuple[Tensor, Tensor]:
     """Each block's choice and its probability among the candidates, int64 and float32 [rows]."""
     if ids is not None:
@@ -226,7 +231,7 @@ def _blocks(
             seen = NOTHING
             if window.sampling is not None and window.sampling.penalizes:
                 seen = occurrences(window, window.sampling, chosen.index - 1).then(chosen.token)
-            context = window.context(chosen) if recalls else ()
+            context = window.context(chosen) if recalls else array("i")
             place = begin + chosen.row, chosen.count, chosen.token, chosen.index
             blocks.append(_Block(index, *place, window.sampling, seen, context))
     return blocks

@@ -1,5 +1,6 @@
 """Windows: what one forward pass is made of (design: everything is a window)."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,7 +51,7 @@ class Window:
     targets: TokenIds = ()
     floor: Floor | None = None
     sampling: SamplingParams | None = None
-    before: TokenIds = ()
+    before: Sequence[int] = ()
     every: bool = False
 
     @property
@@ -76,9 +77,11 @@ class Window:
             row += group.count
         return found
 
-    def context(self, chosen: ChosenGroup) -> TokenIds:
+    def context(self, chosen: ChosenGroup) -> "array[int]":
         """The sequence before the token that a group in use follows."""
-        return (*self.before, *self.tokens)[: chosen.index - 1]
+        known = array("i", self.before)
+        known.extend(self.tokens)
+        return known[: chosen.index - 1]
 
     @property
     def rows(self) -> int:

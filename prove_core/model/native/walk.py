@@ -11,7 +11,6 @@ from prove_core.model.native.library import Library
 from prove_core.model.native.weights import WIDE, Kept, in_blocks
 from prove_core.model.recall import Recall
 from prove_core.model.sequential import SequentialHead
-from prove_core.types import TokenIds
 
 
 class NativeWalk:
@@ -45,16 +44,15 @@ class NativeWalk:
         return all(size % WIDE == 0 for size in sizes) and head.a.dtype is output.dtype is torch.bfloat16
 
     def __call__(
-        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, TokenIds]]
+        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]
     ) -> list[tuple[list[int], list[float]]]:
         """See `refine.Walk`."""
         ids = torch.empty(len(logits), dtype=torch.int64)
         probabilities = torch.empty(len(logits))
         hidden, logits = hidden.contiguous(), logits.contiguous()
-        known = [array("i", context) for _, _, context in blocks]
         self._library.walk(
             self._head,
-            (Block * len(blocks))(*(_block(*each) for each in zip(known, blocks, strict=True))),
+            (Block * len(blocks))(*(_block(*block) for block in blocks)),
             len(blocks),
             address(logits),
             address(hidden),
@@ -66,7 +64,6 @@ class NativeWalk:
         return [(ids[part].tolist(), probabilities[part].tolist()) for part in parts]
 
 
-def _block(known: "array[int]", block: tuple[int, int, TokenIds]) -> Block:
-    first, rows, _ = block
-    start, length = known.buffer_info()
+def _block(first: int, rows: int, context: "array[int]") -> Block:
+    start, length = context.buffer_info()
     return Block(context=start, length=length, first=first, rows=rows)

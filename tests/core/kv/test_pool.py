@@ -123,7 +123,7 @@ def test_random_commits_against_a_dense_oracle(
         pool.check(each.pages for each in sequences)
         for each in sequences:
             slots = [memory[each.pages[p // size], p % size] for p in range(len(each.cached))]
-            assert slots == each.cached == each.tokens[: len(each.cached)]
+            assert slots == list(each.cached) == each.tokens[: len(each.cached)]
     for sequence in sequences:
         sequence.release()
     pool.check([])

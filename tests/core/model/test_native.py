@@ -3,6 +3,7 @@
 import copy
 import itertools
 import random
+from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -365,7 +366,7 @@ def test_the_head_walks_as_in_torch(recall: Recall | None) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert a.drafts == b.drafts
         assert a.draft_confidences == pytest.approx(b.draft_confidences, abs=0.03)
-    known = (*windows[1].before, 5, outputs[1].argmax[0])
+    known = array("i", (*windows[1].before, 5, outputs[1].argmax[0]))
     ((ids, _),) = walk(states[8:11], logits[8:11], [(1, 2, known)])
     assert tuple(ids) == ours[1].drafts
 
