@@ -71,6 +71,11 @@ class Company:
     until: int = 0
 
     @property
+    def least(self) -> float:
+        """Chance of a draft below which no row is worth it."""
+        return self.cost.row / self.cost.ar
+
+    @property
     def gain(self) -> float:
         """Times as fast as plain AR that proposing is, as far as is known."""
         return self.forecast.gain * self.experience.ratio
@@ -240,10 +245,10 @@ class SessionPlanner:
         """See `Planner`."""
         controller = self._controller
         company = controller.company(max(1, self._completions()))
-        again = controller.repeats.chances(repeat)
-        self._match = repeat.match if again else 0
-        if not again or again[0] <= company.cost.row / company.cost.ar:
-            again = []
+        self._match = repeat.match
+        again: list[float] = []
+        if repeat.match and controller.repeats.first(repeat.match) > company.least:
+            again = controller.repeats.chances(repeat)
         if company.proposing or confidences or controller.trying:
             plan = self._weigh(company, confidences, again, room)
         else:  # a full engine's passes: they must cost nothing
@@ -267,8 +272,8 @@ class SessionPlanner:
         if again:
             best = max(options(again, (), self._controller.cost(company), company.price, room), key=_worth)
         company.repeating.add(best.worth, company.completions)
-        self._repeats = best.drafts > 0
-        return replace(best.plan, repeats=True) if best.drafts else AR_PASS
+        self._repeats = best.worth > _WORTH
+        return replace(best.plan, repeats=True) if self._repeats else AR_PASS
 
     def _weigh(self, company: Company, confidences: tuple[float, ...], again: list[float], room: int) -> Plan:
         controller = self._controller
@@ -312,6 +317,7 @@ def _foreseen(company: Company, option: Option) -> float:
 
 
 _MOST_OWN = 1.5
+_WORTH = 0.03  # tokens below which verifying a repeat is not worth the planning
 _NOTHING = Option(0.0, 0, ())
 _worth = attrgetter("worth")
 

@@ -200,7 +200,8 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     drafts = carry if isinstance(carry, Drafts) else no_drafts(params.block_size)
     block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
     repeat = aids.lookup.find(min(_LOOKED_UP, budget.remaining - 1))
-    repeat = replace(repeat, tokens=budget.through_stop(repeat.tokens))
+    if repeat.match:
+        repeat = replace(repeat, tokens=budget.through_stop(repeat.tokens))
     plan = planner.plan(drafts.confidences[: len(block)], repeat, budget.remaining)
     block = (repeat.tokens if plan.repeats else block)[: plan.drafts]
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))

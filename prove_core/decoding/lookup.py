@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from prove_core.types import TokenIds
 
-SHORTEST, LONGER = 2, 4  # tokens of a match that are looked up: a longer one goes first
+SHORTEST, LONGER = 2, 4  # tokens of a match that are looked up, which `Lookup` is written for: a longer one goes first
 LONGEST = 8  # tokens of a match beyond which it counts as one of so many
 
 
@@ -30,27 +30,32 @@ class Lookup:
     def __init__(self, tokens: Sequence[int]) -> None:
         self._tokens = tokens
         self._indexed = 0
-        self._places: dict[TokenIds, int] = {}  # of the token that followed a match last
+        self._short: dict[tuple[int, int], int] = {}  # place of the token that followed last, by the two before it
+        self._long: dict[tuple[int, int, int, int], int] = {}  # by the four before it
 
     def find(self, count: int) -> Repeat:
         """At most `count` tokens, those behind the latest of the longer matches, else of the shorter ones."""
-        if count < 1:
-            return NO_REPEAT
-        self._index()
-        end = len(self._tokens)
-        for length in (LONGER, SHORTEST):
-            place = self._places.get(tuple(self._tokens[end - length : end])) if length <= end else None
-            if place is not None:
-                return Repeat(tuple(self._tokens[place : place + count]), self._match(place))
-        return NO_REPEAT
-
-    def _index(self) -> None:
         tokens = self._tokens
-        for place in range(max(SHORTEST, self._indexed), len(tokens)):
-            for length in (SHORTEST, LONGER):
-                if length <= place:
-                    self._places[tuple(tokens[place - length : place])] = place
-        self._indexed = len(tokens)
+        end = len(tokens)
+        if end < SHORTEST or count < 1:
+            return NO_REPEAT
+        if self._indexed < end:
+            self._index(end)
+        place = self._short.get((tokens[-2], tokens[-1]))
+        if place is None:
+            return NO_REPEAT
+        if end >= LONGER:
+            place = self._long.get((tokens[-4], tokens[-3], tokens[-2], tokens[-1]), place)
+        return Repeat(tuple(tokens[place : place + count]), self._match(place))
+
+    def _index(self, end: int) -> None:
+        tokens = self._tokens
+        for place in range(max(SHORTEST, self._indexed), end):
+            before = tokens[place - 2], tokens[place - 1]
+            self._short[before] = place
+            if place >= LONGER:
+                self._long[(tokens[place - 4], tokens[place - 3], *before)] = place
+        self._indexed = end
 
     def _match(self, place: int) -> int:
         tokens, end, length = self._tokens, len(self._tokens), SHORTEST
@@ -75,9 +80,14 @@ class Repeats:
 
     def chances(self, repeat: Repeat) -> list[float]:
         """Of each token of `repeat` that it comes next, given that those before it do."""
-        level = repeat.match - SHORTEST
-        first, further = self._first[level].mean, self._further[level].mean
-        return [first, *[further] * (len(repeat.tokens) - 1)][: len(repeat.tokens)]
+        if not repeat.tokens:
+            return []
+        further = self._further[repeat.match - SHORTEST].mean
+        return [self.first(repeat.match), *[further] * (len(repeat.tokens) - 1)]
+
+    def first(self, match: int) -> float:
+        """The chance of the first token behind such a match."""
+        return self._first[match - SHORTEST].mean
 
     def learn(self, match: int, drafted: int, accepted: int) -> None:
         """So many drafts behind such a match were verified; none teaches that time has passed."""
@@ -109,5 +119,6 @@ class _Chance:
         self._right += right
 
     def fade(self) -> None:
-        self._tried *= _MEMORY
-        self._right *= _MEMORY
+        if self._tried:
+            self._tried *= _MEMORY
+            self._right *= _MEMORY
