@@ -22,7 +22,7 @@ class BlockTask:
     def __init__(self, proposer: BlockProposer, examples: Sequence[Example], config: ProposerTraining) -> None:
         self._proposer = proposer
         self._config = config
-        self._weigh = PositionWeights(config.loss.decay, config.loss.reach, config.loss.visits)
+        self._weigh = PositionWeights(config.loss.decay, config.loss.reach)
         self._shortlist = Shortlist(proposer.head, examples)
         self.positions = config.adapter.block_size - 1
 

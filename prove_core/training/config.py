@@ -63,9 +63,6 @@ class LossConfig(Frozen):
 
     decay: float = Field(0.85, gt=0, le=1)
     reach: float = Field(0.5, ge=0, le=1)
-    visits: float = Field(
-        0.0, ge=0, description="How much blocks that match little count for more, as decoding begins more of them."
-    )
     plain: float = Field(0.3, ge=0, description="Weight of the loss before the sequential head: it ranks candidates.")
     kl: float = Field(
         0.0, ge=0, le=1, description="Share of the model's own AR distribution in the targets; the rest is its token."

@@ -80,9 +80,9 @@ def export_checkpoint(
 def load_proposer(model: PreTrainedModel, folder: Path, config: AdapterConfig | None = None) -> BlockProposer:
     """`model` (changed in place) with the block adapter of `folder`, to measure it or to train it further.
 
-    `config`, if given, may ask for a higher rank, or for a wider head (where the folder's is recurrent, `r` not zero,
-    a whole number of times as wide): both are added so that they change nothing. Raises CheckpointError when the folder
-    is no block adapter or does not fit.
+    `config`, if given, may ask for a higher rank, or for a wider head where the folder's is not recurrent (`r` is
+    zero): both are added so that they change nothing. Raises CheckpointError when the folder is no block adapter or
+    does not fit.
     """
     adapter = read_adapter(str(folder))
     table = adapter.placeholder_table()

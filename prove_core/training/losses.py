@@ -36,23 +36,19 @@ class PositionWeights:
     The expected prefix is 1 + sum_i prod_{j<=i} p_j. Its gradient weighs log p_j with sum_{i>=j} prod_{k<=i} p_k: a
     placeholder behind one that will not match, or one that cannot match itself, counts little. `reach` in 0..1 is the
     share of that term.
-
-    A text takes cycles in inverse proportion to the prefix, so a block's weights are divided by its expected prefix to
-    the power `visits`. With `reach` 1 the weights are then the gradient of the expected prefix (0), of its logarithm
-    (1), or of the cycles that a text takes (2).
     """
 
     decay: float
     reach: float
-    visits: float = 0.0
 
     def __call__(self, probabilities: Tensor) -> Tensor:
         width = probabilities.shape[-1]
         fixed = self.decay ** torch.arange(width, dtype=torch.float32, device=probabilities.device)
+        if self.reach == 0.0:
+            return fixed.expand_as(probabilities)
         prefix = probabilities.cumprod(-1)
         gain = prefix.flip(-1).cumsum(-1).flip(-1)
-        weights = (1.0 - self.reach) * fixed + self.reach * gain
-        return weights / (1.0 + prefix.sum(-1, keepdim=True)) ** self.visits
+        return (1.0 - self.reach) * fixed + self.reach * gain
 
 
 def evenly(probabilities: Tensor) -> Tensor:

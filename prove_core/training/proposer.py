@@ -16,7 +16,6 @@ from prove_core.training.backbone import Backbone
 from prove_core.training.config import AdapterConfig, Method
 from prove_core.training.dataset import Example
 from prove_core.training.layout import BlockBatch
-from prove_core.training.widen import widened
 
 ATTENTION = "prove_block_training"
 AttentionInterface.register(ATTENTION, context_attention)
@@ -88,10 +87,12 @@ class BlockProposer:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over trained tensors; a lower rank or a narrower head is embedded so that it computes the same.
 
-        Raises CheckpointError for tensors that are missing or do not fit. A head whose recurrence is trained norms its
-        whole state, so it can only become a whole number of times as wide.
+        Raises CheckpointError for tensors that are missing or do not fit, and for a head that a wider one could not
+        equal: its recurrence norms the whole state, so new units would change the old ones.
         """
-        tensors = self._fitting_head(tensors)
+        width = len(tensors.get(f"{SEQUENTIAL}a", ()))
+        if 0 < width < self.config.sequential and bool(tensors.get(f"{SEQUENTIAL}r", torch.zeros(0)).any()):
+            raise CheckpointError(f"a recurrent head of width {width} cannot be widened: set adapter.sequential to it")
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if name not in tensors:
@@ -99,19 +100,6 @@ class BlockProposer:
                         continue  # a fresh head changes nothing
                     raise CheckpointError(f"the adapter to start from lacks {name}")
                 _take_over(parameter, tensors[name], name)
-
-    def _fitting_head(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        head = {name.removeprefix(SEQUENTIAL): t for name, t in tensors.items() if name.startswith(SEQUENTIAL)}
-        width = len(head.get("a", ()))
-        if not 0 < width < self.config.sequential or not head["r"].any():
-            return tensors
-        times, rest = divmod(self.config.sequential, width)
-        if rest:
-            raise CheckpointError(
-                f"a recurrent head of width {width} can be widened to a multiple of that: change adapter.sequential"
-            )
-        wider = widened(head, times, torch.Generator().manual_seed(0))
-        return {**tensors, **{SEQUENTIAL + name: tensor for name, tensor in wider.items()}}
 
     def rows(self, batch: BlockBatch) -> Rows:
         """One pass of the clean stream, then one of the placeholders over its KV."""

@@ -38,15 +38,6 @@ def test_reach_is_the_gradient_of_the_expected_prefix(values: list[float]) -> No
     torch.testing.assert_close(weights[0], gradient)
 
 
-@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6))
-def test_visits_turn_the_prefix_into_its_logarithm_and_into_cycles(values: list[float]) -> None:
-    log_p = torch.tensor(values).log().requires_grad_()
-    expected_prefix = 1 + log_p.exp().cumprod(0).sum()
-    for visits, goal in ((1.0, expected_prefix.log()), (2.0, -1 / expected_prefix)):
-        (gradient,) = torch.autograd.grad(goal, log_p, retain_graph=True)
-        torch.testing.assert_close(PositionWeights(0.5, 1.0, visits)(torch.tensor([values]))[0], gradient)
-
-
 def test_decay_alone_ignores_the_probabilities() -> None:
     weights = PositionWeights(0.5, reach=0.0)(torch.tensor([[0.1, 0.9, 0.0]]))
     assert weights.tolist() == [[1.0, 0.5, 0.25]]

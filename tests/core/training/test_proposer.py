@@ -124,18 +124,12 @@ def test_a_head_is_widened_only_where_that_changes_nothing() -> None:
     width = len(narrow.sequential.a)
     wide = BlockProposer(tiny_model("llama"), adapter_config(sequential=width + 8), seed=7)
     assert narrow.sequential.r.any()
-    with pytest.raises(CheckpointError, match=f"width {width} can be widened to a multiple"):
+    with pytest.raises(CheckpointError, match=f"width {width} cannot be widened"):
         wide.load(dict(narrow.named_parameters()))
-    thrice = BlockProposer(tiny_model("llama"), adapter_config(sequential=3 * width), seed=7)
-    thrice.load(dict(narrow.named_parameters()))
     with torch.no_grad():
-        hidden = narrow.rows(batch).placeholders
-        torch.testing.assert_close(thrice.corrected(hidden, batch), narrow.corrected(hidden, batch))
-        assert thrice.sequential is not None
-        copies = thrice.sequential.o.view(-1, 3, width)
-        assert not torch.allclose(copies[:, 0], copies[:, 1])  # or they would stay copies of each other
         narrow.sequential.r.zero_()
         wide.load(dict(narrow.named_parameters()))
+        hidden = narrow.rows(batch).placeholders
         torch.testing.assert_close(wide.corrected(hidden, batch), narrow.corrected(hidden, batch), rtol=1e-4, atol=1e-4)
 
 
