@@ -1,33 +1,28 @@
 """Mode `auto`: each pass gets the rows that pay, and none where plain AR is faster (design section 3).
 
 A `Controller` belongs to an engine: it knows what passes cost, how well drafts do, and how many completions share a
-pass. A `SessionPlanner` plans the passes of one completion. What they decide costs or saves time and changes no output.
+pass. What is decided by it costs or saves time and changes no output.
 """
 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from dataclasses import dataclass
 
 from prove_core.decoding.blocks import Blocks
-from prove_core.decoding.calibration import chances
 from prove_core.decoding.cost import FREE, LiveCost, PassCost
-from prove_core.decoding.cycle import AR_ONLY, Planner
 from prove_core.decoding.experience import Experience, Mean
 from prove_core.decoding.forecast import Forecast, forecast
-from prove_core.decoding.lookup import Repeat, Repeats
-from prove_core.decoding.plan import AR_PASS, Option, Plan, RowCost, SharedCost, options, shared_cost
+from prove_core.decoding.lookup import Repeats
+from prove_core.decoding.plan import AR_PASS, Plan, RowCost, SharedCost, shared_cost
 from prove_core.types import IDENTITY, Calibration
 
 logger = logging.getLogger(__name__)
 
-DEPTH = 15  # drafts of a block that are looked at
 GAIN = 0.05  # by which proposing must be faster before it begins; it ends at break-even
 TRIAL, WAIT = 8, 1024  # passes that propose even where AR seems faster, after so many that did not: it may have changed
 FIRST_WAIT = 16  # for the first trial: of drafts nothing is known yet
-EXPLORING_PRICE = 0.5  # of time, seen from AR's, in the first half of a trial: rows may be believed too dear
-MEMORY, OWN_MEMORY = 0.98, 0.95  # weight of the past per pass: in experience, and in a session's own
+MEMORY = 0.98  # weight of the past per pass in experience
 CHECK_EVERY = 256  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
 REFRESH = 32  # passes between looks at what costs and blocks have become; fewer at first
 _BETWEEN_MEMORY = 0.95
@@ -125,15 +120,11 @@ class Controller:
         self.trying = 0  # passes left of a trial: all sessions propose at once, since first placeholders cost most
         self._share = _Share(clock)
 
-    def planner(self, block_size: int, completions: Callable[[], int]) -> Planner:
-        """For a new completion; `completions` says how many share a pass, it included."""
-        if not self.proposes or block_size < 2:
-            return AR_ONLY
-        depth = min(DEPTH, block_size - 1)
+    def propose_to(self, depth: int) -> None:
+        """A completion comes whose blocks have up to so many drafts."""
         if depth > self._blocks.depth:
             self._blocks, self._latest = Blocks(depth), None
             self._companies.clear()
-        return SessionPlanner(self, depth, completions)
 
     def company(self, completions: int) -> Company:
         """What is so where that many share a pass, looked at every so many passes."""
@@ -223,103 +214,6 @@ class Controller:
         self.trying, self._idle = TRIAL, 0
         self._experience.clear()
         self._companies.clear()
-
-
-class SessionPlanner:
-    """Implements `Planner` for one completion, with at most `depth` drafts in one place.
-
-    Its `_own` experience is of what drafts in hand were worth: a text suits the proposer more or less.
-    """
-
-    def __init__(self, controller: Controller, depth: int, completions: Callable[[], int]) -> None:
-        self._controller = controller
-        self._depth = depth
-        self._completions = completions
-        self._own = Experience(OWN_MEMORY)
-        self._company: Company | None = None  # that the latest plan proposed in
-        self._foreseen = 0.0  # tokens of the latest plan, if that counts as experience
-        self._match = 0  # of the repeat at hand for the latest plan, if there was one
-        self._repeats = False  # whether that plan verifies it
-
-    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
-        """See `Planner`."""
-        controller = self._controller
-        company = controller.company(max(1, self._completions()))
-        self._match = repeat.match
-        again: list[float] = []
-        if repeat.match and controller.repeats.first(repeat.match) > company.least:
-            again = controller.repeats.chances(repeat)
-        if company.proposing or confidences or controller.trying:
-            plan = self._weigh(company, confidences, again, room)
-        else:  # a full engine's passes: they must cost nothing
-            self._company = None
-            plan = self._repeated(company, again, room)
-        controller.planned(plan)
-        return plan
-
-    def learn(self, drafted: int, accepted: int) -> None:
-        """See `Planner`."""
-        company, controller = self._company, self._controller
-        if self._match:
-            controller.repeats.learn(self._match, drafted if self._repeats else 0, accepted)
-        if company is not None and self._foreseen:
-            memory = MEMORY ** (1.0 / company.completions)
-            company.experience.add(accepted + 1, self._foreseen * controller.surprise, memory)
-
-    def _repeated(self, company: Company, again: list[float], room: int) -> Plan:
-        """Without proposals: plain AR, or what the context repeats."""
-        best = _NOTHING
-        if again:
-            best = max(options(again, (), self._controller.cost(company), company.price, room), key=_worth)
-        company.repeating.add(best.worth, company.completions)
-        self._repeats = best.worth > _WORTH
-        return replace(best.plan, repeats=True) if self._repeats else AR_PASS
-
-    def _weigh(self, company: Company, confidences: tuple[float, ...], again: list[float], room: int) -> Plan:
-        controller = self._controller
-        trying, checking = bool(controller.trying), controller.checking
-        proposes = trying or (company.proposing and not checking)
-        likely = [] if company.proposing and checking else chances(controller.calibration, confidences)
-        own = 1.0 if trying else min(self._own.ratio, _MOST_OWN)
-        promise = [value * own for value in company.forecast.promise[: self._depth]] if proposes else []
-        exploring = controller.trying > TRIAL // 2
-        price = EXPLORING_PRICE / company.cost.ar if exploring else company.price
-        cost = controller.cost(company)
-        least = price * company.cost.row
-        found = options(likely, promise, cost, price, room, least)
-        best = max(found, key=_worth)
-        if likely:
-            controller.seen(likely)
-            self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
-        else:
-            self._own.fade()
-        if trying and not (best.drafts or best.places) and room > 2 and len(cost.rows) > 1:
-            best = Option(best.worth, 0, (0,))
-        instead, alone = _NOTHING, _NOTHING
-        if again and not trying:
-            alone = max(options(again, (), company.cost.alike, company.idle_price, room), key=_worth)
-            instead = max(options(again, promise, cost, price, room, least), key=_worth)
-        company.repeating.add(alone.worth, company.completions)
-        self._repeats = instead.drafts > 0 and instead.worth > best.worth
-        steady = proposes and not exploring and self._company is company  # its drafts were planned like this
-        self._foreseen = _foreseen(company, best) if steady and not self._repeats else 0.0
-        self._company = company if proposes else None
-        return replace(instead.plan, repeats=True) if self._repeats else best.plan
-
-
-def _foreseen(company: Company, option: Option) -> float:
-    """Tokens forecast for the time of a pass in which all completions do so."""
-    cost = company.cost.alike
-    widest = len(cost.rows) - 1
-    drafts = min(option.drafts, widest)
-    seconds = cost.seconds(drafts, min(len(option.places), widest - drafts))
-    return company.forecast.gain * (1.0 + seconds / company.cost.ar)
-
-
-_MOST_OWN = 1.5
-_WORTH = 0.03  # tokens below which verifying a repeat is not worth the planning
-_NOTHING = Option(0.0, 0, ())
-_worth = attrgetter("worth")
 
 
 class _Share:

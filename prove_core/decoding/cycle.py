@@ -197,12 +197,16 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     What the context repeats may take the place of the proposed drafts. Output: that of `ar`.
     """
     planner = aids.planner
-    drafts = carry if isinstance(carry, Drafts) else no_drafts(params.block_size)
+    drafts = carry if isinstance(carry, Drafts) else _NO_DRAFTS
     block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
     repeat = aids.lookup.find(min(_LOOKED_UP, budget.remaining - 1))
     if repeat.match:
         repeat = replace(repeat, tokens=budget.through_stop(repeat.tokens))
     plan = planner.plan(drafts.confidences[: len(block)], repeat, budget.remaining)
+    if plan is AR_PASS:
+        yield from _propose(1)
+        planner.learn(0, 0)
+        return None
     block = (repeat.tokens if plan.repeats else block)[: plan.drafts]
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))
     accepted = match_length(block, answer.argmax)
@@ -239,6 +243,7 @@ CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Aids], Cycle]] = {
 }
 
 _LOOKED_UP = 6  # tokens
+_NO_DRAFTS = Drafts((), (), ())
 
 TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
 

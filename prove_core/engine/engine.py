@@ -11,6 +11,7 @@ from typing import TypeVar
 from prove_core.config import EngineConfig
 from prove_core.decoding.controller import Controller
 from prove_core.decoding.cycle import TWO_MODEL_MODES
+from prove_core.decoding.session_planner import planner_for
 from prove_core.engine.beat import Beat
 from prove_core.engine.completion import Emit, LocalCompletion
 from prove_core.engine.job import Done, Job
@@ -265,7 +266,7 @@ class Engine:
             self._tell(session, emit, refusal)
             return
         self._completions.add(session)
-        planner = self._controller.planner(request.params.block_size, self._sharing)
+        planner = planner_for(self._controller, request.params.block_size, self._sharing)
         self._new[session] = LocalCompletion(request, planner, self._enqueue, self._release, emit)
 
     def _begin_completions(self) -> None:

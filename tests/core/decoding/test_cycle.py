@@ -124,7 +124,7 @@ def test_every_stop_id_ends_the_block_and_only_what_the_user_got_counts(params: 
 def test_max_tokens_one_spends_one_pass(params: DecodingParams) -> None:
     done = run(perfect([1, 2, 3]), params, Limits(1))
     assert done.tokens == [1]
-    alone = Fuse((), ()) if params.mode in (Mode.FUSED, Mode.AUTO) else Propose(1)
+    alone = Fuse((), ()) if params.mode is Mode.FUSED else Propose(1)
     assert done.requests == [Request(Role.PROPOSER, alone)]
 
 
