@@ -212,7 +212,7 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     accepted = match_length(block, answer.argmax)
     planner.learn(len(block), accepted)
     yield _verified(block, accepted, answer)
-    return Drafts(answer.drafts, answer.confidences, drafts.outlook)
+    return Drafts(answer.drafts, answer.confidences, ())  # the planner has an outlook of its own
 
 
 def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
@@ -258,9 +258,10 @@ def decode(
     The first step of a cycle carries it in its cost. Rejected candidates are told only if `params.trace`.
     """
     budget = Budget(limits)
+    aids = aids or Aids(AR_ONLY, Lookup(()))
     carry: Carry = None
     while True:
-        cycle = CYCLES[params.mode](params, budget, carry, aids or Aids(AR_ONLY, Lookup(())))
+        cycle = CYCLES[params.mode](params, budget, carry, aids)
         begun = Cost(cycles=1)
         answer: Answer | None = None
         while isinstance(item := _resume(cycle, answer), Item):

@@ -102,7 +102,8 @@ def fit_recall(
 
 @torch.no_grad()
 def _scored(proposer: BlockProposer, example: Example, batch: BlockBatch) -> Scored:
-    hidden = proposer.rows(batch.to(proposer.head.device)).placeholders
+    batch = batch.to(proposer.head.device)
+    hidden = proposer.rows(batch).placeholders
     corrected = proposer.corrected(hidden, batch)[0]
     rows = hidden[0].flatten(0, 1)
     candidates, scores = scored(functional.linear(rows, proposer.head), corrected.flatten(0, 1), proposer.head)
