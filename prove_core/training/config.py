@@ -87,7 +87,7 @@ class ProposerTraining(Run):
     adapter: AdapterConfig = AdapterConfig()
     batch: BlockBatchConfig = BlockBatchConfig()
     loss: LossConfig = LossConfig()
-    warm_start: str | None = Field(None, description="Adapter folder to start from (not for full).")
+    warm_start: str | None = Field(None, description="Adapter folder to start from, of any rank (not for full).")
 
     @model_validator(mode="after")
     def _full_is_a_plain_checkpoint(self) -> Self:

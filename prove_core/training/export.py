@@ -81,8 +81,8 @@ def load_proposer(model: PreTrainedModel, folder: Path, config: AdapterConfig | 
     """`model` (changed in place) with the block adapter of `folder`, to measure it or to train it further.
 
     `config`, if given, may ask for a higher rank, or for a wider head where the folder's is not recurrent (`r` is
-    zero): both are added so that they change nothing. Raises CheckpointError when the folder is no block adapter or
-    does not fit.
+    zero): both are added so that they change nothing. Of a higher rank than `config`'s, the largest singular values of
+    every B A are kept. Raises CheckpointError when the folder is no block adapter or does not fit.
     """
     adapter = read_adapter(str(folder))
     table = adapter.placeholder_table()

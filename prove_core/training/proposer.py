@@ -16,6 +16,7 @@ from prove_core.training.backbone import Backbone
 from prove_core.training.config import AdapterConfig, Method
 from prove_core.training.dataset import Example
 from prove_core.training.layout import BlockBatch
+from prove_core.training.truncation import truncate
 
 ATTENTION = "prove_block_training"
 AttentionInterface.register(ATTENTION, context_attention)
@@ -87,13 +88,15 @@ class BlockProposer:
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over trained tensors; a lower rank or a narrower head is embedded so that it computes the same.
 
-        Raises CheckpointError for tensors that are missing or do not fit, and for a head that a wider one could not
-        equal: its recurrence norms the whole state, so new units would change the old ones.
+        Of a higher rank, the largest singular values of every B A are kept. Raises CheckpointError for tensors that are
+        missing or do not fit, and for a head that a wider one could not equal: its recurrence norms the whole state, so
+        new units would change the old ones.
         """
         width = len(tensors.get(f"{SEQUENTIAL}a", ()))
         if 0 < width < self.config.sequential and bool(tensors.get(f"{SEQUENTIAL}r", torch.zeros(0)).any()):
             raise CheckpointError(f"a recurrent head of width {width} cannot be widened: set adapter.sequential to it")
         with torch.no_grad():
+            tensors = truncate(tensors, self.config.rank)
             for name, parameter in self.named_parameters():
                 if name not in tensors:
                     if name.startswith(SEQUENTIAL):

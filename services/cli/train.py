@@ -52,7 +52,7 @@ def proposer(
     accumulate: Accumulate = None,
     ungated: Annotated[bool, typer.Option("--ungated", help="Let the adapter act on all rows.")] = False,
     full: Full = False,
-    start: Annotated[Path | None, typer.Option(help="Block adapter to go on from.")] = None,
+    start: Annotated[Path | None, typer.Option(help="Block adapter to go on from, of any rank.")] = None,
     seed: Seed = None,
     dtype: Dtype = None,
     device: Device = None,

@@ -93,6 +93,21 @@ def test_a_fresh_adapter_changes_nothing_and_a_lower_rank_is_embedded_exactly() 
     wide.load(dict(low.named_parameters()))
     with torch.no_grad():
         torch.testing.assert_close(wide.rows(batch).placeholders, low.rows(batch).placeholders, rtol=1e-4, atol=1e-4)
+        back = BlockProposer(tiny_model("llama"), low.config, seed=8)
+        back.load(dict(wide.named_parameters()))  # of rank 13, but its products use no more than rank 8
+        torch.testing.assert_close(back.rows(batch).placeholders, low.rows(batch).placeholders, rtol=1e-4, atol=1e-4)
+
+
+def test_of_a_higher_rank_the_largest_singular_values_are_taken_over() -> None:
+    high, _ = batch_of("llama")
+    low = BlockProposer(tiny_model("llama"), adapter_config().model_copy(update={"rank": 3}), seed=7)
+    low.load(dict(high.named_parameters()))
+    given, found = dict(high.named_parameters()), dict(low.named_parameters())
+    for name in (name for name in given if name.endswith("lora_A.weight")):
+        partner = name.replace("lora_A", "lora_B")
+        u, values, v = torch.linalg.svd(given[partner] @ given[name])
+        torch.testing.assert_close(found[partner] @ found[name], (u[:, :3] * values[:3]) @ v[:3], rtol=1e-4, atol=1e-5)
+    assert torch.equal(low.placeholder, high.placeholder)
 
 
 def test_a_fresh_head_changes_nothing_and_a_trained_one_depends_on_the_tokens_before() -> None:
@@ -113,9 +128,8 @@ def test_foreign_adapters_are_refused() -> None:
     tensors = dict(proposer.named_parameters())
     with pytest.raises(CheckpointError, match="lacks"):
         proposer.load({k: v for k, v in tensors.items() if "layers.1" not in k})
-    narrow = BlockProposer(tiny_model("llama"), adapter_config().model_copy(update={"rank": 2}))
-    with pytest.raises(CheckpointError, match="does not fit"):
-        narrow.load(tensors)
+    with pytest.raises(CheckpointError, match=r"sequential\.a has shape .* does not fit"):
+        tiny_proposer(tiny_model("llama"), sequential=8).load(tensors)
 
 
 def test_a_head_is_widened_only_where_that_changes_nothing() -> None:

@@ -82,7 +82,7 @@ def _full_logits(config: ModelConfig, tokens: list[int]) -> list[int]:
         return list(loaded.model(torch.tensor([tokens + [mask] * 3])).logits[0, -3:, :259].argmax(-1).tolist())
 
 
-def test_a_warm_start_goes_on_from_an_adapter_with_more_rank(base: ModelConfig, data: Path, tmp_path: Path) -> None:
+def test_a_warm_start_goes_on_from_an_adapter_of_any_rank(base: ModelConfig, data: Path, tmp_path: Path) -> None:
     first = train_proposer(proposer_config(base), [data], tmp_path / "first")
     wider = adapter_config().model_copy(update={"rank": 12})
     still = OptimizerConfig(steps=1, lr=1e-12, placeholder_lr=1e-12)
@@ -94,9 +94,16 @@ def test_a_warm_start_goes_on_from_an_adapter_with_more_rank(base: ModelConfig, 
     assert proposed(base.model_copy(update={"adapter": str(first)}), tokens) == proposed(
         base.model_copy(update={"adapter": str(second)}), tokens
     )
+    lower = proposer_config(base, warm_start=str(second), optimizer=still)
+    third = train_proposer(lower, [data], tmp_path / "third")
+    assert third is not None
+    assert read_adapter(str(third)).settings.r == adapter_config().rank
+    assert proposed(base.model_copy(update={"adapter": str(third)}), tokens) == proposed(
+        base.model_copy(update={"adapter": str(first)}), tokens
+    )
     ungated = proposer_config(base, Method.UNGATED, adapter=wider, warm_start=str(first))
     with pytest.raises(CheckpointError, match="gated adapter"):
-        train_proposer(ungated, [data], tmp_path / "third")
+        train_proposer(ungated, [data], tmp_path / "fourth")
 
 
 @pytest.mark.parametrize("layers", [None, (0, 2)])
