@@ -102,11 +102,10 @@ class Head(ctypes.Structure):
 
     _fields_ = (
         ("a", c_void_p),
-        ("b", c_void_p),
         ("r", c_void_p),
         ("o", c_void_p),
         ("position", c_void_p),
-        ("embedding", c_void_p),
+        ("previous", c_void_p),
         ("output", c_void_p),
         ("recall", c_void_p),
         ("hidden", c_int32),

@@ -42,6 +42,9 @@ class Library:
         self.probabilities = code.prove_probabilities
         self.probabilities.argtypes = (c_void_p, c_int64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p, c_void_p)
         self.probabilities.restype = None
+        self.embed = code.prove_embed
+        self.embed.argtypes = (c_void_p, c_void_p, c_int32, c_int32, c_int64, c_int32, c_void_p)
+        self.embed.restype = None
         self.walk = code.prove_walk
         self.walk.argtypes = (POINTER(Head), POINTER(Block), c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)
         self.walk.restype = None

@@ -21,14 +21,13 @@ class NativeWalk:
     ) -> None:
         self._library = library
         self._kept = Kept()
-        a, b, r, o = (self._kept.keep(in_blocks(weight.detach(), WIDE)) for weight in (head.a, head.b, head.r, head.o))
+        a, r, o = (self._kept.keep(in_blocks(weight.detach(), WIDE)) for weight in (head.a, head.r, head.o))
         self._head = Head(
             a=a,
-            b=b,
             r=r,
             o=o,
             position=self._kept.floats(head.position),
-            embedding=self._kept.keep(embedding.detach().contiguous()),
+            previous=self._kept.keep(_previous(library, head.b, embedding)),
             output=self._kept.keep(output.detach().contiguous()),
             recall=None if recall is None else self._kept.floats(torch.tensor([*recall.totals, recall.latest])),
             hidden=output.shape[1],
@@ -62,6 +61,15 @@ class NativeWalk:
         )
         parts = [slice(first, first + rows) for first, rows, _ in blocks]
         return [(ids[part].tolist(), probabilities[part].tolist()) for part in parts]
+
+
+def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
+    """What the head's `b` makes of each token before a placeholder, [vocabulary, width]: it depends on nothing else."""
+    weight, embedding = in_blocks(b.detach(), WIDE), embedding.detach().contiguous()
+    previous = embedding.new_empty(len(embedding), len(b))
+    threads = torch.get_num_threads()
+    library.embed(address(weight), address(embedding), *b.shape[::-1], len(embedding), threads, address(previous))
+    return previous
 
 
 def _block(first: int, rows: int, context: "array[int]") -> Block:

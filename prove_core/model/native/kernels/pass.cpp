@@ -332,8 +332,9 @@ void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t t
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int i = 0; i < rows; i++) {
         prove::Row row{logits + i * vocabulary, vocabulary};
-        most[i] = row.most();
-        best[i] = row.first(most[i]);
+        prove::Best found = row.best();
+        best[i] = found.id;
+        most[i] = found.logit;
         sums[i] = row.sum(most[i]);
     }
 }
@@ -348,9 +349,21 @@ void prove_probabilities(const float* logits, int64_t vocabulary, const float* m
     }
 }
 
+// What a sequential head's B makes of each token's embedding: see `Head`.
+void prove_embed(const uint32_t* b, const prove::bf16* embedding, int32_t hidden, int32_t width, int64_t vocabulary,
+                 int32_t threads, prove::bf16* previous) {
+    constexpr int SHARE = 1024;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t i = 0; i < vocabulary; i += SHARE)
+        prove::embed(b, embedding + i * hidden, hidden, width, int(std::min<int64_t>(SHARE, vocabulary - i)), previous + i * width);
+}
+
 void prove_walk(const prove::Head* head, const prove::Block* blocks, int32_t count, const float* logits,
                 const prove::bf16* states, int32_t threads, int64_t* ids, float* probabilities) {
+    prove::Walk walk(*head, blocks, count, logits, states);
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (int i = 0; i < count; i++) prove::Walk(*head).down(blocks[i], logits, states, ids, probabilities);
+    for (int i = -1; i < walk.rows(); i++) i < 0 ? walk.fetch() : walk.prepare(i);
+#pragma omp parallel for num_threads(threads) schedule(dynamic) if (count > 1)
+    for (int i = 0; i < count; i++) walk.down(i, blocks[i], ids, probabilities);
 }
 }

@@ -5,9 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "choices.h"
+
 namespace prove {
 
-constexpr int CANDIDATES = 32;
 constexpr int LONGEST = 6;  // tokens of a match
 
 struct Recall {
@@ -17,7 +18,7 @@ struct Recall {
 
 class Context {
   public:
-    void start(const int32_t* known, int32_t length) { tokens.assign(known, known + length); }
+    Context(const int32_t* known, int32_t length) : tokens(known, known + length) {}
 
     void add(int64_t token) { tokens.push_back(int32_t(token)); }
 
@@ -26,19 +27,29 @@ class Context {
         int matches[CANDIDATES] = {};
         int64_t latest = -1;
         int longest = 1, size = int(tokens.size());
-        for (int place = 1; place < size; place++) {
-            if (tokens[place - 1] != tokens[size - 1]) continue;
+        each_after(tokens[size - 1], [&](int place) {
             int length = match(place);
             if (length >= longest) longest = length, latest = tokens[place];
             for (int i = 0; i < count; i++)
                 if (ids[i] == tokens[place]) matches[i] = std::max(matches[i], length);
-        }
+        });
         for (int i = 0; i < count; i++)
             scores[i] += recall.totals[matches[i]] + (ids[i] == latest ? recall.latest : 0.0f);
     }
 
   private:
     std::vector<int32_t> tokens;
+
+    // `step(place)` for each token, in order, that follows one like this.
+    template <class Step>
+    void each_after(int32_t token, Step step) const {
+        int before = 0, last = int(tokens.size()) - 1;
+        for (; before + LANES <= last; before += LANES)
+            for (uint32_t found = lanes(load<vi>(&tokens[before]) == token); found; found &= found - 1)
+                step(before + __builtin_ctz(found) + 1);
+        for (; before < last; before++)
+            if (tokens[before] == token) step(before + 1);
+    }
 
     // How many tokens before a place also end the context.
     int match(int place) const {

@@ -123,13 +123,23 @@ static inline float total(vf x) {
 #endif
 }
 
-static inline bool any(vi where) {
+// A bit for each lane that is all ones; the others are zero.
+static inline uint32_t lanes(vi where) {
 #ifdef __AVX512F__
     return _mm512_test_epi32_mask((__m512i)where, (__m512i)where);
 #else
-    int32_t found = 0;
-    for (int i = 0; i < LANES; i++) found |= where[i];
-    return found;
+    uint32_t bits = 0;
+    for (int i = 0; i < LANES; i++) bits |= uint32_t(where[i] & 1) << i;
+    return bits;
+#endif
+}
+
+// The larger of each two lanes; y where x is no number.
+static inline vf larger(vf x, vf y) {
+#ifdef __AVX512F__
+    return (vf)_mm512_max_ps((__m512)x, (__m512)y);
+#else
+    return select(x > y, x, y);
 #endif
 }
 

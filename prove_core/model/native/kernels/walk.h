@@ -10,12 +10,11 @@
 namespace prove {
 
 struct Head {
-    const uint32_t* a;  // blocks of weights: [width, hidden], [width, hidden], [width, width], [hidden, width]
-    const uint32_t* b;
+    const uint32_t* a;  // blocks of weights: [width, hidden], [width, width], [hidden, width]
     const uint32_t* r;
     const uint32_t* o;
     const float* position;  // [placeholders, width]
-    const bf16* embedding;  // [vocabulary, hidden]
+    const bf16* previous;   // [vocabulary, width]: what the head's B makes of each token's embedding
     const bf16* output;     // [vocabulary, hidden]
     const Recall* recall;   // or none
     int32_t hidden, width, placeholders, vocabulary;
@@ -27,77 +26,151 @@ struct Block {
     int32_t length, first, rows;
 };
 
+// y = x less its mean, over its deviation.
+static void normalize(const bf16* x, int size, bf16* y) {
+    vf sum = {}, squares = {};
+    for (int i = 0; i < size; i += LANES) sum += numbers(x + i);
+    float mean = total(sum) / size;
+    for (int i = 0; i < size; i += LANES) squares += (numbers(x + i) - mean) * (numbers(x + i) - mean);
+    float scale = 1.0f / std::sqrt(total(squares) / size + 1e-5f);
+    for (int i = 0; i < size; i += LANES) narrow(y + i, (numbers(x + i) - mean) * scale);
+}
+
+// `done(first output, sixteen of them rounded)` for TOGETHER blocks of W times one row: a sum waits for its last step,
+// so some of them run beside each other. Each in order, as in `panels.h`.
+template <int TOGETHER, class Done>
+static void multiply_some(const bf16* x, const uint32_t* w, int inputs, Done done) {
+    constexpr int PARTS = WIDE / LANES;
+    const uint32_t* pairs = (const uint32_t*)x;
+    vf sums[TOGETHER][PARTS] = {};
+    for (int k = 0; k < inputs / 2; k++) {
+        vu input = splat_pair(pairs[k]);
+#pragma GCC unroll 8
+        for (int i = 0; i < TOGETHER; i++)
+            for (int part = 0; part < PARTS; part++) {
+                const uint32_t* from = w + (int64_t(i) * inputs / 2 + k) * WIDE + part * LANES;
+                sums[i][part] = dot(sums[i][part], input, load<vu>(from));
+            }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < TOGETHER; i++)
+        for (int part = 0; part < PARTS; part++) done(i * WIDE + part * LANES, rounded(sums[i][part]));
+}
+
+// All blocks of W times one row.
+template <class Done>
+static void multiply_by(const bf16* x, const uint32_t* w, int inputs, int outputs, Done done) {
+    int column = 0;
+    auto some = [&](auto together) {
+        for (; column + together * WIDE <= outputs; column += together * WIDE)
+            multiply_some<together>(x, w + int64_t(column) * inputs / 2, inputs,
+                                    [&](int i, vf y) { done(column + i, y); });
+    };
+    some(std::integral_constant<int, 4>{});
+    some(std::integral_constant<int, 1>{});
+}
+
+// What B makes of embeddings [count, hidden]: [count, width].
+static void embed(const uint32_t* b, const bf16* embedding, int hidden, int width, int count, bf16* to) {
+    Buffer<bf16> normal(hidden);
+    for (int i = 0; i < count; i++) {
+        normalize(embedding + int64_t(i) * hidden, hidden, normal.data());
+        multiply_by(normal.data(), b, hidden, width, [&](int k, vf y) { narrow(to + int64_t(i) * width + k, y); });
+    }
+}
+
 class Walk {
   public:
-    explicit Walk(const Head& head) : head(head), normal(head.hidden), state(head.width), inner(head.width), moved(head.hidden) {}
+    // Down `count` blocks of a pass: logits [rows, vocabulary], states [rows, hidden].
+    Walk(const Head& head, const Block* blocks, int count, const float* logits, const bf16* states)
+        : head(head), logits(logits), states(states) {
+        for (int i = 0; i < count; i++) {
+            begins.push_back(int(places.size()));
+            for (int depth = 0; depth < blocks[i].rows; depth++) places.push_back({blocks[i].first + depth, depth});
+        }
+        leading.resize(places.size());
+        inner.resize(places.size() * head.width);
+    }
 
-    // logits [rows, vocabulary], states [rows, hidden]; ids and their probabilities among the candidates, by row.
-    void down(const Block& block, const float* logits, const bf16* states, int64_t* ids, float* probabilities) {
-        std::fill(state.begin(), state.end(), bf16(0));
-        context.start(block.context, block.length);
+    int rows() const { return int(places.size()); }
+
+    // Into the caches with what the way down reads of the head again and again: the pass has driven it out.
+    void fetch() const {
+        for (int64_t i = 0; i < int64_t(head.width) * head.width / 2; i += LANES) expect(head.r + i);
+        for (int64_t i = 0; i < int64_t(head.hidden) * head.width / 2; i += LANES) expect(head.o + i);
+    }
+
+    // What depends on no choice: a row's candidates, and A norm(hidden) + position.
+    void prepare(int i) {
+        Place place = places[i];
+        leading[i].find(Row{logits + place.row * head.vocabulary, head.vocabulary});
+        for (int k = 0; k < leading[i].count; k++)
+            for (const bf16 *x = effects(leading[i].ids[k]), *end = x + head.hidden; x < end; x += 2 * LANES) expect(x);
+        Buffer<bf16> normal(head.hidden);
+        normalize(states + place.row * head.hidden, head.hidden, normal.data());
+        const float* offset = head.position + int64_t(std::min(place.depth, head.placeholders - 1)) * head.width;
+        bf16* to = &inner[int64_t(i) * head.width];
+        multiply_by(normal.data(), head.a, head.hidden, head.width,
+                    [&](int k, vf x) { narrow(to + k, x + load<vf>(offset + k)); });
+    }
+
+    // Down block i once all rows are prepared; ids and their probabilities among the candidates, by row of the pass.
+    void down(int i, const Block& block, int64_t* ids, float* probabilities) const {
+        Buffer<bf16> state(head.width), normal(head.width), moved(head.hidden);
+        Context context(block.context, block.length);
         int64_t token = block.context[block.length - 1];
         for (int depth = 0; depth < block.rows; depth++) {
-            int64_t row = block.first + depth;
-            follow(states + row * head.hidden, head.embedding + token * head.hidden, depth);
-            token = choose(Row{logits + row * head.vocabulary, head.vocabulary}, probabilities + row);
+            int place = begins[i] + depth;
+            follow(&inner[int64_t(place) * head.width], token, state.data(), normal.data());
+            multiply_by(state.data(), head.o, head.width, head.hidden, [&](int k, vf x) { narrow(&moved[k], x); });
+            token = choose(leading[place], moved.data(), context, probabilities + block.first + depth);
             context.add(token);
-            ids[row] = token;
+            ids[block.first + depth] = token;
         }
     }
 
   private:
+    struct Place {
+        int64_t row;
+        int depth;
+    };
+
     const Head& head;
-    Context context;
-    Buffer<bf16> normal, state, inner, moved;
+    const float* logits;
+    const bf16* states;
+    std::vector<int> begins;  // of each block among the places
+    std::vector<Place> places;
+    std::vector<Leading> leading;
+    Buffer<bf16> inner;  // [places, width]
+
+    const bf16* effects(int64_t id) const { return head.output + id * head.hidden; }
 
     // state = silu(A norm(hidden) + position + B norm(previous) + R norm(state)), rounded as torch rounds
-    void follow(const bf16* hidden, const bf16* previous, int depth) {
-        int width = head.width;
-        const float* place = head.position + int64_t(std::min(depth, head.placeholders - 1)) * width;
-        normalize(hidden, head.hidden);
-        multiply_by(head.a, head.hidden, width, [&](int i, vf x) { narrow(&inner[i], x + load<vf>(place + i)); });
-        normalize(previous, head.hidden);
-        multiply_by(head.b, head.hidden, width, [&](int i, vf x) { narrow(&inner[i], numbers(&inner[i]) + x); });
-        normalize(state.data(), width);
-        multiply_by(head.r, width, width, [&](int i, vf x) {
-            vf sum = rounded(numbers(&inner[i]) + x);
-            narrow(&state[i], sum / (1.0f + exponential(-sum)));
+    void follow(const bf16* prepared, int64_t token, bf16* state, bf16* normal) const {
+        const bf16* previous = head.previous + token * head.width;
+        normalize(state, head.width, normal);
+        multiply_by(normal, head.r, head.width, head.width, [&](int k, vf x) {
+            vf sum = rounded(rounded(numbers(prepared + k) + numbers(previous + k)) + x);
+            narrow(state + k, sum / (1.0f + exponential(-sum)));
         });
-        std::copy(state.begin(), state.end(), normal.begin());
-        multiply_by(head.o, width, head.hidden, [&](int i, vf x) { narrow(&moved[i], x); });
     }
 
-    // `normal` = x less its mean, over its deviation
-    void normalize(const bf16* x, int size) {
-        vf sum = {}, squares = {};
-        for (int i = 0; i < size; i += LANES) sum += numbers(x + i);
-        float mean = total(sum) / size;
-        for (int i = 0; i < size; i += LANES) squares += (numbers(x + i) - mean) * (numbers(x + i) - mean);
-        float scale = 1.0f / std::sqrt(total(squares) / size + 1e-5f);
-        for (int i = 0; i < size; i += LANES) narrow(&normal[i], (numbers(x + i) - mean) * scale);
-    }
-
-    // `done(first output, sixteen of them rounded)` for all of W times `normal`
-    template <class Done>
-    void multiply_by(const uint32_t* blocks, int inputs, int outputs, Done done) {
-        for (int column = 0; column < outputs; column += WIDE) {
-            float sums[WIDE];
-            const uint32_t* w = blocks + int64_t(column) * inputs / 2;
-            MULTIPLY[1]((const uint32_t*)normal.data(), 1, w, inputs / 2, sums, {w, 0});
-            for (int part = 0; part < WIDE; part += LANES) done(column + part, rounded(load<vf>(sums + part)));
-        }
-    }
-
-    int64_t choose(const Row& row, float* probability) {
-        float scores[CANDIDATES];
-        int64_t ids[CANDIDATES];
-        int count = int(std::min<int64_t>(CANDIDATES, row.size));
-        leading(row, count, scores, ids);
-        for (int i = 0; i < count; i++) {
-            vf sum = {};
-            const bf16* output = head.output + ids[i] * head.hidden;
-            for (int k = 0; k < head.hidden; k += WIDE) sum = dot(sum, load<vu>(output + k), load<vu>(&moved[k]));
-            scores[i] += number(rounded(total(sum)));
+    int64_t choose(const Leading& leading, const bf16* moved, const Context& context, float* probability) const {
+        constexpr int TOGETHER = 8;  // products that do not wait for each other
+        alignas(64) float scores[CANDIDATES];
+        const int64_t* ids = leading.ids;
+        int count = leading.count;
+        for (int first = 0; first < CANDIDATES; first += TOGETHER) {
+            const bf16* outputs[TOGETHER];
+            for (int i = 0; i < TOGETHER; i++) outputs[i] = effects(ids[std::min(first + i, count - 1)]);
+            vf sums[TOGETHER] = {};
+            for (int k = 0; k < head.hidden; k += WIDE) {
+                vu x = load<vu>(moved + k);
+#pragma GCC unroll 8
+                for (int i = 0; i < TOGETHER; i++) sums[i] = dot(sums[i], load<vu>(outputs[i] + k), x);
+            }
+            for (int i = 0; i < TOGETHER; i++)
+                scores[first + i] = leading.values[first + i] + number(rounded(total(sums[i])));
         }
         if (head.recall) context.recall(*head.recall, ids, count, scores);
         int best = 0;
