@@ -21,7 +21,7 @@ class NativeWalk:
     ) -> None:
         self._library = library
         self._kept = Kept()
-        a, r, o = (self._kept.keep(in_blocks(weight.detach(), WIDE)) for weight in (head.a, head.r, head.o))
+        a, r, o = (self._kept.blocks(weight.detach(), WIDE) for weight in (head.a, head.r, head.o))
         self._head = Head(
             a=a,
             r=r,
