@@ -1,8 +1,8 @@
-"""A pass through a model's layers and head: what a runner stands on, and transformers' own code as one form of it."""
+"""A pass through a model's layers and head by transformers' own code: see `native.forward` for the compiled one."""
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,21 +14,6 @@ from prove_core.model.pack import Packed
 from prove_core.model.rows import RowMask
 
 Logits = tuple[Tensor, Tensor | None]  # [outputs, vocabulary], and the states [outputs, hidden] that the head saw
-
-
-class Forward(Protocol):
-    """Implemented by `ModelForward` and, compiled, by `native.forward.NativeForward`."""
-
-    def prepare(self, packed: Packed) -> None:
-        """What the coming pass needs before its layers run."""
-        ...
-
-    def run(self, packed: Packed, embeddings: Tensor | None) -> Logits:
-        """Logits `[outputs, vocabulary]`, and the states `[outputs, hidden]` that the head saw (None: not kept).
-
-        `embeddings` `[rows, hidden]`, which may be overwritten; None: the model's own for the pass's ids.
-        """
-        ...
 
 
 class ModelForward:
@@ -58,12 +43,15 @@ class ModelForward:
         return fixed
 
     def prepare(self, packed: Packed) -> None:
-        """See `Forward.prepare`."""
+        """What the coming pass needs before its layers run."""
         self._backend.plan(packed.batch)
         self._rows.placeholders = packed.span or (packed.placeholders if len(packed.placeholders) else None)
 
     def run(self, packed: Packed, embeddings: Tensor | None) -> Logits:
-        """See `Forward.run`."""
+        """Logits `[outputs, vocabulary]`, and the states `[outputs, hidden]` that the head saw (None: not kept).
+
+        `embeddings` `[rows, hidden]`, which may be overwritten; None: the model's own for the pass's ids.
+        """
         options: dict[str, Any] = {CONTEXT: self._context}
         if embeddings is None:
             options["input_ids"] = packed.ids

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from prove_core.attention.base import FixedShape
-from prove_core.model.forward import Forward, Logits
+from prove_core.model.forward import Logits, ModelForward
 from prove_core.model.pack import Packed
 from prove_core.model.shapes import PassKind, PassShape
 
@@ -64,7 +64,7 @@ class RecordedPass:
         self,
         shape: PassShape,
         blank: Packed,
-        forward: Forward,
+        forward: ModelForward,
         embed: Callable[[Packed], torch.Tensor | None],
         outputs: Outputs,
     ) -> None:

@@ -7,15 +7,13 @@ import torch
 
 from prove_core.model.sampled import sampled_windows
 from prove_core.model.window import Window, WindowOutput
-from prove_core.types import Logprobs, TokenLogprob
+from prove_core.types import Logprobs, TokenIds, TokenLogprob
 
 
-def with_logprobs(
-    outputs: list[WindowOutput], logits: torch.Tensor, best: torch.Tensor, windows: Sequence[Window]
-) -> list[WindowOutput]:
+def with_logprobs(outputs: list[WindowOutput], logits: torch.Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
     """`outputs` with the log-probabilities that their windows ask for.
 
-    Of all windows' rows in order, `logits` [rows, vocabulary] are float32 and masked, `best` [rows] the choices.
+    `logits` [rows, vocabulary], of all windows' rows in order, are float32 and masked.
     """
     asked = {
         id(window): (slice(first, first + window.logits), params.logprobs)
@@ -25,14 +23,16 @@ def with_logprobs(
     if not asked:
         return outputs
     return [
-        replace(output, logprobs=_logprobs(logits, best, *asked[id(window)])) if id(window) in asked else output
+        replace(output, logprobs=_logprobs(logits, output.argmax, *asked[id(window)]))
+        if id(window) in asked
+        else output
         for window, output in zip(windows, outputs, strict=True)
     ]
 
 
-def _logprobs(logits: torch.Tensor, best: torch.Tensor, rows: slice, count: int) -> Logprobs:
+def _logprobs(logits: torch.Tensor, choices: TokenIds, rows: slice, count: int) -> Logprobs:
     scores = torch.log_softmax(logits[rows], -1)
-    chosen = scores.gather(1, best[rows, None])[:, 0].tolist()
+    chosen = scores.gather(1, torch.tensor(choices, device=logits.device)[:, None])[:, 0].tolist()
     values, ids = scores.topk(min(count, scores.shape[1]), dim=-1)
     return tuple(
         TokenLogprob(

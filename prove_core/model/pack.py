@@ -1,7 +1,7 @@
-"""Windows into the ragged tensors of one pass."""
+"""Windows into the ragged rows of one pass: in lists, and in tensors."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -29,6 +29,49 @@ class Packed:
     logits: torch.Tensor
 
 
+@dataclass(slots=True)
+class Layout:
+    """The same in lists, window after window and without padding, named as in `Packed` and `Batch`."""
+
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    placeholders: list[int] = field(default_factory=list)
+    ordinals: list[int] = field(default_factory=list)
+    logits: list[int] = field(default_factory=list)
+    qo_indptr: list[int] = field(default_factory=lambda: [0])
+    kv_indptr: list[int] = field(default_factory=lambda: [0])
+    kv_indices: list[int] = field(default_factory=list)
+    last_page_len: list[int] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+
+def lay_out(windows: Sequence[Window], *, page_size: int, placeholder_id: int) -> Layout:
+    """Lay the windows' rows out one after another."""
+    layout = Layout()
+    ids, positions, slots, logits = layout.ids, layout.positions, layout.slots, layout.logits
+    for window in windows:
+        first, start, length = len(ids), window.start, window.length
+        ids.extend(window.tokens)
+        positions.extend(range(start, window.end))
+        for group in window.groups:
+            row, count, follows = len(ids), group.count, start + group.after + 1
+            layout.gaps.extend(_gap(window, group, row, first))
+            layout.placeholders.extend(range(row, row + count))
+            layout.ordinals.extend(range(count))
+            ids.extend([placeholder_id] * count)
+            positions.extend(range(follows, follows + count))
+        table = window.pages[: -(-length // page_size)]
+        slots.extend([table[p // page_size] * page_size + p % page_size for p in range(start, length)])
+        layout.kv_indices.extend(table)
+        rows = len(ids)
+        logits.extend(range(rows - window.outputs, rows))
+        layout.qo_indptr.append(rows)
+        layout.kv_indptr.append(len(layout.kv_indices))
+        layout.last_page_len.append((length - 1) % page_size + 1)
+    return layout
+
+
 def pack(
     windows: Sequence[Window],
     *,
@@ -39,64 +82,42 @@ def pack(
     device: torch.device,
     shape: PassShape | None = None,
 ) -> Packed:
-    """Lay the windows' rows out one after another, padded to a multiple of `tile` rows.
+    """The windows' layout in tensors, padded to a multiple of `tile` rows.
 
     With a `shape`, which must hold the windows: padded to exactly its rows, placeholders (where it has some) and rows
     with logits, and its windows and one more. The windows that are missing have no rows, the last one all padding.
     """
-    ids: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    rows, pages, last = [0], [0], []
-    indices: list[int] = []
-    placeholders: list[int] = []
-    ordinals: list[int] = []
-    logits: list[int] = []
-    gaps: list[Gap] = []
-    for window in windows:
-        first, length = len(ids), window.length
-        ids.extend(window.tokens)
-        positions.extend(range(window.start, window.end))
-        for group in window.groups:
-            gaps.extend(_gap(window, group, len(ids), first))
-            placeholders.extend(range(len(ids), len(ids) + group.count))
-            ordinals.extend(range(group.count))
-            ids.extend([placeholder_id] * group.count)
-            follows = window.start + group.after + 1
-            positions.extend(range(follows, follows + group.count))
-        table = window.pages[: -(-length // page_size)]
-        slots.extend(table[p // page_size] * page_size + p % page_size for p in range(window.start, length))
-        indices.extend(table)
-        logits.extend(range(len(ids) - window.outputs, len(ids)))
-        rows.append(len(ids))
-        pages.append(len(indices))
-        last.append((length - 1) % page_size + 1)
-    padding = -len(ids) % tile if shape is None else shape.rows - len(ids)
+    layout = lay_out(windows, page_size=page_size, placeholder_id=placeholder_id)
+    logits, rows = layout.logits, len(layout.ids)
+    padding = -rows % tile if shape is None else shape.rows - rows
     if shape is None:
         logits.extend(logits[-1:] * (-len(logits) % tile))
     else:
-        _pad_rows(shape, placeholders, ordinals, logits)
+        _pad_rows(shape, layout.placeholders, layout.ordinals, logits)
         for count in [0] * (shape.windows - len(windows)) + [padding]:
-            indices.extend([scratch_page] * max(1, -(-count // page_size)))
-            rows.append(rows[-1] + count)
-            pages.append(len(indices))
-            last.append((count - 1) % page_size + 1 if count else 1)
-    ids.extend([0] * padding)
-    positions.extend([0] * padding)
-    slots.extend([scratch_page * page_size] * padding)
+            layout.kv_indices.extend([scratch_page] * max(1, -(-count // page_size)))
+            layout.qo_indptr.append(layout.qo_indptr[-1] + count)
+            layout.kv_indptr.append(len(layout.kv_indices))
+            layout.last_page_len.append((count - 1) % page_size + 1 if count else 1)
+    layout.ids.extend([0] * padding)
+    layout.positions.extend([0] * padding)
+    layout.slots.extend([scratch_page * page_size] * padding)
+    return _packed(layout, device, _span(layout.placeholders) if shape is None else None)
 
-    qo_indptr, kv_indptr, kv_indices, last_page_len = _tensors(
-        (rows, pages, indices, last), np.int32, torch.device("cpu")
-    )
-    row_wise = _tensors((ids, positions, placeholders, ordinals, logits, slots), np.int64, device)
+
+def _packed(layout: Layout, device: torch.device, span: slice | None) -> Packed:
+    pages = layout.qo_indptr, layout.kv_indptr, layout.kv_indices, layout.last_page_len
+    rows = layout.ids, layout.positions, layout.placeholders, layout.ordinals, layout.logits, layout.slots
+    qo_indptr, kv_indptr, kv_indices, last_page_len = _tensors(pages, np.int32, torch.device("cpu"))
+    ids, positions, placeholders, ordinals, logits, slots = _tensors(rows, np.int64, device)
     return Packed(
-        ids=row_wise[0][None],
-        positions=row_wise[1][None],
-        placeholders=row_wise[2],
-        span=_span(placeholders) if shape is None else None,
-        ordinals=row_wise[3],
-        logits=row_wise[4],
-        batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, row_wise[5], tuple(gaps)),
+        ids=ids[None],
+        positions=positions[None],
+        placeholders=placeholders,
+        span=span,
+        ordinals=ordinals,
+        logits=logits,
+        batch=Batch(qo_indptr, kv_indptr, kv_indices, last_page_len, slots, tuple(layout.gaps)),
     )
 
 

@@ -10,17 +10,17 @@ from transformers import PreTrainedModel
 
 from prove_core.attention.base import AttentionBackend, LayerSpec
 from prove_core.kv.storage import KVStorage
-from prove_core.model.forward import Forward, Logits, ModelForward
+from prove_core.model.forward import Logits, ModelForward
 from prove_core.model.graphs import Outputs, RecordedPass, Recorder, fixed_shape, record_all
 from prove_core.model.native.forward import NativeForward
-from prove_core.model.native.rows import NativeRows
+from prove_core.model.native.rows import NativeReader
 from prove_core.model.native.walk import NativeWalk
-from prove_core.model.pack import Packed, pack
+from prove_core.model.pack import Packed, lay_out, pack
 from prove_core.model.progress import SILENT, Progress
 from prove_core.model.recall import Recall
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
-from prove_core.model.scores import Rows, Scorer, TorchRows
+from prove_core.model.scores import Scorer, read_rows
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.shapes import PassShape, fitting
 from prove_core.model.threads import ThreadChoice
@@ -68,22 +68,24 @@ class ModelRunner:
         self._tile = TILE if tiled else 1
         if tiled:
             make_deterministic(model)
-        if isinstance(backend, NativeForward):
-            self._forward: Forward = backend
-        else:
+        if not isinstance(backend, NativeForward):
             rows = rows if rows is not None else RowMask()
             self._forward = ModelForward(model, specs, backend, rows, states=sequential is not None)
         self._recorded: dict[PassShape, RecordedPass] = {}
         self._embed = model.get_input_embeddings()
         head = model.get_output_embeddings().weight
         self._scorer = Scorer(
-            banned if self.native is None else (), vocabulary=len(head), device=model.device, read=_reader(self.native)
+            banned if self.native is None else (),
+            vocabulary=len(head),
+            device=model.device,
+            read=read_rows if self.native is None else NativeReader(self.native.library),
         )
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
         self._table = None if placeholder_table is None else _as_rows(placeholder_table, self._embed.weight)
         if self.native is not None:
             self.native.complete(self._table, torch.as_tensor(banned, dtype=torch.int64).flatten())
         walk = _walk(self.native, sequential, recall, self._embed, head)
+        self._bare = self.native is not None and (sequential is None or walk is not None)
         self._refiner = Refiner(sequential, self._embed, head, alone=deterministic, recall=recall, walk=walk)
 
     def run(self, windows: Sequence[Window]) -> PassOutput:
@@ -104,7 +106,7 @@ class ModelRunner:
 
         The backend must be a `Graphable` one. KV is written to the scratch page alone.
         """
-        forward, head = cast(ModelForward, self._forward), self._model.get_output_embeddings().weight
+        forward, head = self._forward, self._model.get_output_embeddings().weight
         most = max(shape.rows for shape in shapes)
         outputs = Outputs(head.new_zeros(most, head.shape[0]), head.new_zeros(most, head.shape[1]))
 
@@ -118,19 +120,27 @@ class ModelRunner:
             if recorded is not None:
                 self._recorded[recorded.shape] = recorded
 
-    @torch.inference_mode()
     def _run(self, windows: Sequence[Window]) -> PassOutput:
+        if self._bare and all(window.sampling is None and window.floor is None for window in windows):
+            return self._outputs(windows)  # torch computes nothing
+        with torch.inference_mode():
+            return self._outputs(windows)
+
+    def _outputs(self, windows: Sequence[Window]) -> PassOutput:
         forward = self._prepared(windows)
         begin = time.perf_counter()
         logits, states = forward()
         masked = self._scorer.mask(logits, windows)
         scores = self._scorer.score(masked, windows)
-        if any(window.placeholders for window in windows):
+        if any(window.groups for window in windows):
             scores = self._refiner.refine(states, masked, windows, scores)
         return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
 
     def _prepared(self, windows: Sequence[Window]) -> Callable[[], Logits]:
         """The pass, with all in place that its layers look up: to be called once."""
+        if self.native is not None:
+            page_size, placeholder_id = self._storage.page_size, self._placeholder_id
+            return partial(self.native.run, lay_out(windows, page_size=page_size, placeholder_id=placeholder_id))
         shape = fitting(windows, self._recorded, self._storage.page_size)
         packed = self._packed(windows, shape)
         if shape is None:
@@ -152,15 +162,11 @@ class ModelRunner:
 
     def _embeddings(self, packed: Packed) -> torch.Tensor | None:
         """`[rows, hidden]`, where placeholders have their own; None: a model's forward looks them up itself."""
-        if self._table is None or self.native is not None or not len(packed.placeholders):
+        if self._table is None or not len(packed.placeholders):
             return None
         embeddings: torch.Tensor = self._embed(packed.ids)[0]
         embeddings[packed.placeholders] = self._table[packed.ordinals.clamp_max(len(self._table) - 1)]
         return embeddings
-
-
-def _reader(native: NativeForward | None) -> Callable[[torch.Tensor], Rows]:
-    return TorchRows if native is None else partial(NativeRows, native.library)
 
 
 def _walk(

@@ -24,17 +24,19 @@ def adjust_token_rows(logits: torch.Tensor, windows: Sequence[Window]) -> None:
             adjust(logits[row], params, seen)
 
 
-def draw_token_rows(best: torch.Tensor, logits: torch.Tensor, windows: Sequence[Window]) -> None:
-    """Put what is drawn from masked `logits` into `best` `[rows]` where a window draws its tokens."""
+def drawn_token_rows(logits: torch.Tensor, windows: Sequence[Window]) -> dict[int, int]:
+    """What is drawn from masked `logits` where a window draws its tokens: ids by row."""
     rows: list[int] = []
     asks: list[Ask] = []
     for window, params, first in sampled_windows(windows):
         if params.draws:
             rows.extend(range(first, first + window.logits))
             asks.extend((params, index) for index in range(window.end - window.logits + 1, window.end + 1))
-    if rows:
-        where = torch.tensor(rows, device=logits.device)
-        best[where] = draw(logits[where], asks, all_scattered(logits.shape[1], logits.device))
+    if not rows:
+        return {}
+    where = torch.tensor(rows, device=logits.device)
+    drawn = draw(logits[where], asks, all_scattered(logits.shape[1], logits.device))
+    return dict(zip(rows, drawn.tolist(), strict=True))
 
 
 def occurrences(window: Window, params: SamplingParams, count: int) -> Occurrences:

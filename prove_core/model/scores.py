@@ -1,40 +1,53 @@
 """Logits into what leaves a runner: chosen ids, their probabilities, and probabilities of given ids."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from prove_core.model.logprobs import with_logprobs
-from prove_core.model.sampled import adjust_token_rows, draw_token_rows
+from prove_core.model.sampled import adjust_token_rows, drawn_token_rows
 from prove_core.model.window import Window, WindowOutput
 
 
-class Rows(Protocol):
-    """What rows of masked logits say. A row's values have the same bits however many rows there are."""
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What rows of masked logits say: of each the chosen id and its probability, and those of given ids at given rows.
 
-    best: torch.Tensor
-    """The likeliest id of each row, int64 `[rows]`."""
+    Probabilities are a float32 softmax over the row.
+    """
 
-    def probabilities(self, rows: torch.Tensor | None, ids: torch.Tensor) -> list[float]:
-        """Of `ids[i]` at row `rows[i]`, both int64 `[n]`: a float32 softmax. No `rows`: all of them, in order."""
+    best: list[int]
+    confidences: list[float]
+    probabilities: list[float]
+
+
+class Reader(Protocol):
+    """Reads rows. What it says of one has the same bits however many rows there are."""
+
+    def __call__(self, logits: Tensor, drawn: Mapping[int, int], rows: list[int], ids: list[int]) -> Read:
+        """Of contiguous logits [rows, vocabulary]; probabilities of `ids[i]` at row `rows[i]`.
+
+        Chosen is the likeliest id, the first of them, or the one that was `drawn` for the row.
+        """
         ...
 
 
-class TorchRows:
-    """Implements `Rows` by whole rows of probabilities."""
+def read_rows(logits: Tensor, drawn: Mapping[int, int], rows: list[int], ids: list[int]) -> Read:
+    """Implements `Reader` by whole rows of probabilities."""
 
-    def __init__(self, logits: torch.Tensor) -> None:
-        self.best = logits.argmax(-1)
-        # row by row and in one thread each, unlike logsumexp
-        self._probabilities = torch.softmax(logits, -1)
+    def tensor(values: Iterable[int]) -> Tensor:
+        return torch.tensor([*values], dtype=torch.int64, device=logits.device)
 
-    def probabilities(self, rows: torch.Tensor | None, ids: torch.Tensor) -> list[float]:
-        """See `Rows.probabilities`."""
-        rows = torch.arange(len(ids), device=ids.device) if rows is None else rows
-        index = rows * self._probabilities.shape[1] + ids
-        values: list[float] = self._probabilities.view(-1).index_select(0, index).tolist()
-        return values
+    best = logits.argmax(-1)
+    if drawn:
+        best[tensor(drawn)] = tensor(drawn.values())
+    # row by row and in one thread each, unlike logsumexp
+    probabilities = torch.softmax(logits, -1)
+    found = probabilities[tensor(rows), tensor(ids)].tolist() if ids else []
+    return Read(best.tolist(), probabilities.gather(-1, best[:, None])[:, 0].tolist(), found)
 
 
 class Scorer:
@@ -42,46 +55,41 @@ class Scorer:
 
     def __init__(
         self,
-        banned: torch.Tensor | Sequence[int],
+        banned: Tensor | Sequence[int],
         *,
         vocabulary: int,
         device: torch.device,
-        read: Callable[[torch.Tensor], Rows] = TorchRows,
+        read: Reader = read_rows,
     ) -> None:
         self._read = read
         ids = torch.as_tensor(banned, dtype=torch.int64).flatten()
         self._banned = ids[ids < vocabulary].to(device)
+        self._bans = len(self._banned) > 0
 
-    def mask(self, logits: torch.Tensor, windows: Sequence[Window]) -> torch.Tensor:
+    def mask(self, logits: Tensor, windows: Sequence[Window]) -> Tensor:
         """The logits rows of all windows, in order, in float32 and with ids that must not be chosen at -inf.
 
         Token rows are adjusted as their sampling asks; placeholders' have to wait for the choices before them.
         `logits` is `[rows, vocabulary]` and may be overwritten; rows beyond those of the windows are ignored.
         """
-        count = sum(window.outputs for window in windows)
+        count = sum([window.outputs for window in windows])
         if len(logits) != count or logits.dtype is not torch.float32:
             logits = logits[:count].float()
-        if len(self._banned):
+        if self._bans:
             logits.index_fill_(1, self._banned, -torch.inf)
         adjust_token_rows(logits, windows)
         _apply_floors(logits, windows)
         return logits
 
-    def score(self, logits: torch.Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
+    def score(self, logits: Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
         """One output per window for masked `logits`."""
         if not len(logits):
             return [WindowOutput((), (), ()) for _ in windows]
-        read = self._read(logits)
-        best = read.best
-        draw_token_rows(best, logits, windows)
-        confidence = read.probabilities(None, best)
-        where, targets = _targets(windows)
-        probabilities = read.probabilities(*_ids((where, targets), best.device)) if where else []
-        outputs = _split(windows, best.tolist(), confidence, probabilities)
-        return with_logprobs(outputs, logits, best, windows)
+        read = self._read(logits, drawn_token_rows(logits, windows), *_targets(windows))
+        return with_logprobs(_split(windows, read), logits, windows)
 
 
-def _apply_floors(logits: torch.Tensor, windows: Sequence[Window]) -> None:
+def _apply_floors(logits: Tensor, windows: Sequence[Window]) -> None:
     rows: list[int] = []
     stops: list[int] = []
     first = 0
@@ -109,34 +117,30 @@ def _predicted(window: Window) -> Iterator[int]:
 def _targets(windows: Sequence[Window]) -> tuple[list[int], list[int]]:
     """Rows and ids of every window's targets, one after another."""
     rows: list[int] = []
+    ids: list[int] = []
     first = 0
     for window in windows:
+        ids.extend(window.targets)
         rows.extend(range(first, first + len(window.targets)))
         first += window.outputs
-    return rows, [target for window in windows for target in window.targets]
+    return rows, ids
 
 
-def _ids(lists: Sequence[list[int]], device: torch.device) -> Iterator[torch.Tensor]:
-    return (torch.tensor(values, dtype=torch.int64, device=device) for values in lists)
-
-
-def _split(
-    windows: Sequence[Window], best: list[int], confidence: list[float], targets: list[float]
-) -> list[WindowOutput]:
+def _split(windows: Sequence[Window], read: Read) -> list[WindowOutput]:
+    best, confidences = read.best, read.confidences
     outputs = []
     row = target = 0
     for window in windows:
         end, target_end = row + window.logits, target + len(window.targets)
         argmax = tuple(best[row:end])
-        groups = window.chosen(argmax)
-        drafts = [row + group.row + i for group in groups for i in range(group.count)]
+        drafts = [row + group.row + i for group in window.chosen(argmax) for i in range(group.count)]
         outputs.append(
             WindowOutput(
                 argmax,
-                tuple(confidence[row:end]),
-                tuple(targets[target:target_end]),
-                tuple(best[draft] for draft in drafts),
-                tuple(confidence[draft] for draft in drafts),
+                tuple(confidences[row:end]),
+                tuple(read.probabilities[target:target_end]),
+                tuple([best[draft] for draft in drafts]),
+                tuple([confidences[draft] for draft in drafts]),
             )
         )
         row, target = row + window.outputs, target_end

@@ -9,9 +9,9 @@ from transformers import PreTrainedModel
 from prove_core.attention.base import LayerSpec
 from prove_core.attention.torch_backend import TorchAttention
 from prove_core.kv.storage import KVStorage
-from prove_core.model.forward import Forward, ModelForward
+from prove_core.model.forward import ModelForward
 from prove_core.model.native.forward import NativeForward
-from prove_core.model.pack import pack
+from prove_core.model.pack import lay_out, pack
 from prove_core.model.rows import RowMask
 from prove_core.model.window import PlaceholderGroup, Window
 
@@ -24,24 +24,25 @@ def disagreement(
     native: NativeForward, model: PreTrainedModel, specs: Sequence[LayerSpec], storage: KVStorage, rows: RowMask
 ) -> float:
     """How far apart the logits are, relative to their size, in passes with tokens and placeholders of a sequence."""
-    theirs = _logits(ModelForward(model, specs, TorchAttention(storage, specs), rows, states=False), model, storage)
-    return float((_logits(native, model, storage) - theirs).norm() / theirs.norm())
+    reference = ModelForward(model, specs, TorchAttention(storage, specs), rows, states=False)
+    windows = _windows(model.get_input_embeddings().weight.shape[0], storage)
+    theirs = torch.cat([_logits(reference, window, storage) for window in windows])
+    layouts = [lay_out([window], page_size=storage.page_size, placeholder_id=0) for window in windows]
+    ours = torch.cat([native.run(layout)[0].clone() for layout in layouts])
+    return float((ours - theirs).norm() / theirs.norm())
 
 
-def _logits(forward: Forward, model: PreTrainedModel, storage: KVStorage) -> Tensor:
-    parts = []
-    for window in _windows(model.get_input_embeddings().weight.shape[0], storage):
-        packed = pack(
-            [window],
-            page_size=storage.page_size,
-            scratch_page=storage.scratch_page,
-            placeholder_id=0,
-            tile=1,
-            device=storage.device,
-        )
-        forward.prepare(packed)
-        parts.append(forward.run(packed, None)[0].float())
-    return torch.cat(parts)
+def _logits(forward: ModelForward, window: Window, storage: KVStorage) -> Tensor:
+    packed = pack(
+        [window],
+        page_size=storage.page_size,
+        scratch_page=storage.scratch_page,
+        placeholder_id=0,
+        tile=1,
+        device=storage.device,
+    )
+    forward.prepare(packed)
+    return forward.run(packed, None)[0].float()
 
 
 def _windows(vocabulary: int, storage: KVStorage) -> list[Window]:

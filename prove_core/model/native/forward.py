@@ -6,6 +6,7 @@ threads, Python. Here threads meet some 200 times in a pass and nothing else hap
 
 import ctypes
 import weakref
+from array import array
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,14 +14,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from prove_core.attention.base import Batch, LayerSpec
+from prove_core.attention.base import LayerSpec
 from prove_core.kv.storage import KVStorage
 from prove_core.model.native.interface import Layer, Model, Task, Weight, address
 from prove_core.model.native.library import library
 from prove_core.model.native.rotary import RotaryTable
 from prove_core.model.native.structure import LayerParts, Parts
 from prove_core.model.native.weights import Kept, halves_together, side_by_side
-from prove_core.model.pack import Packed
+from prove_core.model.pack import Layout
 
 
 class NativeForward:
@@ -42,6 +43,7 @@ class NativeForward:
         self._layers = (Layer * len(layers))(*layers)
         head = self._kept.linear(model.head, [model.head.out_features])
         self._model = self._whole(model, specs[0], head)
+        self._logits, self._states = torch.empty(0), torch.empty(0)
         self._workspace = self.library.new_workspace()
         weakref.finalize(self, self.library.release_workspace, self._workspace)
 
@@ -53,55 +55,57 @@ class NativeForward:
         known = banned[banned < model.vocabulary].contiguous()
         model.banned, model.banned_count = kept.keep(known), len(known)
 
-    def prepare(self, packed: Packed) -> None:
-        """See `Forward.prepare`: there is nothing to do."""
-
-    def run(self, packed: Packed, embeddings: Tensor | None) -> tuple[Tensor, Tensor]:
-        """See `Forward.run`; `embeddings` are the model's own: None. Logits are float32."""
-        assert embeddings is None
-        return self._run(packed, products_only=False)
+    def run(self, layout: Layout) -> tuple[Tensor, Tensor]:
+        """As `ModelForward.run`. Logits are float32; what it answers stands until the next run."""
+        return self._run(layout, products_only=False)
 
     def products(self, rows: int, placeholders: int) -> None:
         """The matrix products alone of a pass of that size whose rows all want logits: for measuring."""
-        indices = torch.arange(rows)
-        one = torch.tensor([0, 1], dtype=torch.int32)
-        batch = Batch(one * rows, one, one[:1], one[1:] * rows, indices)
-        zeros = torch.zeros_like(indices)
-        packed = Packed(zeros[None], zeros[None], batch, indices[rows - placeholders :], None, zeros, indices)
-        self._run(packed, products_only=True)
+        indices, zeros = list(range(rows)), [0] * rows
+        behind = indices[rows - placeholders :]
+        layout = Layout(zeros, zeros, indices, behind, zeros, indices, [0, rows], [0, 1], [0], [rows])
+        self._run(layout, products_only=True)
 
-    def _run(self, packed: Packed, *, products_only: bool) -> tuple[Tensor, Tensor]:
-        batch, model = packed.batch, self._model
-        rows, wanted = packed.ids.shape[1], len(packed.logits)
-        logits = torch.empty(wanted, model.vocabulary)
-        states = torch.empty(wanted, model.hidden, dtype=torch.bfloat16)
-        gaps = _numbers(chain(*batch.gaps))
+    def _run(self, layout: Layout, *, products_only: bool) -> tuple[Tensor, Tensor]:
+        wanted = len(layout.logits)
+        logits, states = self._answers(wanted)
+        own = layout.ids, layout.positions, layout.slots, layout.placeholders, layout.ordinals, layout.logits
+        paged = layout.qo_indptr, layout.kv_indptr, layout.kv_indices, layout.last_page_len
+        _long, (ids, positions, slots, placeholders, ordinals, outputs, _) = _side_by_side("q", own)
+        _short, (windows, pages, page_table, last_page, gaps, _) = _side_by_side("i", (*paged, chain(*layout.gaps)))
         task = Task(
-            ids=address(packed.ids),
-            positions=address(packed.positions),
-            slots=address(batch.slots),
-            placeholders=address(packed.placeholders),
-            ordinals=address(packed.ordinals),
-            windows=address(batch.qo_indptr),
-            pages=address(batch.kv_indptr),
-            page_table=address(batch.kv_indices),
-            last_page=address(batch.kv_last_page_len),
-            gaps=ctypes.addressof(gaps),
-            outputs=address(packed.logits),
+            ids=ids,
+            positions=positions,
+            slots=slots,
+            placeholders=placeholders,
+            ordinals=ordinals,
+            windows=windows,
+            pages=pages,
+            page_table=page_table,
+            last_page=last_page,
+            gaps=gaps,
+            outputs=outputs,
             logits=address(logits),
             states=address(states),
-            rows=rows,
-            placeholder_count=len(packed.placeholders),
-            window_count=len(batch.qo_indptr) - 1,
-            gap_count=len(batch.gaps),
+            rows=len(layout.ids),
+            placeholder_count=len(layout.placeholders),
+            window_count=len(layout.last_page_len),
+            gap_count=len(layout.gaps),
             output_count=wanted,
             threads=torch.get_num_threads(),
             products_only=products_only,
         )
-        while positions := self.library.run(model, task, self._workspace):
-            self._rotary.reach(positions - 1)
+        while reach := self.library.run(self._model, task, self._workspace):
+            self._rotary.reach(reach - 1)
             self._point_to_tables()
         return logits, states
+
+    def _answers(self, count: int) -> tuple[Tensor, Tensor]:
+        """Room for the logits and states of so many rows, the same as for the pass before."""
+        if count > len(self._logits):
+            self._logits = torch.empty(count, self._model.vocabulary)
+            self._states = torch.empty(count, self._model.hidden, dtype=torch.bfloat16)
+        return self._logits[:count], self._states[:count]
 
     def _layer(self, part: LayerParts, spec: LayerSpec, kv: tuple[Tensor, Tensor]) -> Layer:
         kept = self._kept
@@ -146,6 +150,12 @@ class NativeForward:
         model.positions = len(tables.cosines)
 
 
-def _numbers(values: Iterable[int]) -> ctypes.Array[ctypes.c_int32]:
-    listed = list(values)
-    return (ctypes.c_int32 * len(listed))(*listed)
+def _side_by_side(code: str, lists: Sequence[Iterable[int]]) -> tuple["array[int]", list[int]]:
+    """All numbers in one array, which must be kept, and the addresses where each list begins and the last one ends."""
+    numbers: array[int] = array(code)
+    places = [0]
+    for values in lists:
+        numbers.extend(values)
+        places.append(len(numbers))
+    start, _ = numbers.buffer_info()
+    return numbers, [start + place * numbers.itemsize for place in places]

@@ -1,6 +1,7 @@
 """The structures of `kernels/interface.h`, field by field."""
 
 import ctypes
+from array import array
 from ctypes import c_float, c_int32, c_void_p
 
 import numpy as np
@@ -119,6 +120,11 @@ class Block(ctypes.Structure):
     """A block of placeholders: the tokens that they follow, and its rows."""
 
     _fields_ = (("context", c_void_p), ("length", c_int32), ("first", c_int32), ("rows", c_int32))
+
+
+def begin(numbers: "array[int] | array[float]") -> int:
+    """Where an array's numbers begin, until it changes its size."""
+    return numbers.buffer_info()[0]
 
 
 def address(values: torch.Tensor | NDArray[np.int32] | None) -> int | None:

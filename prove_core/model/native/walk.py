@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from prove_core.model.native.interface import Block, Head, address
+from prove_core.model.native.interface import Block, Head, address, begin
 from prove_core.model.native.library import Library
 from prove_core.model.native.weights import WIDE, Kept, in_blocks
 from prove_core.model.recall import Recall
@@ -46,21 +46,20 @@ class NativeWalk:
         self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]
     ) -> list[tuple[list[int], list[float]]]:
         """See `refine.Walk`."""
-        ids = torch.empty(len(logits), dtype=torch.int64)
-        probabilities = torch.empty(len(logits))
-        hidden, logits = hidden.contiguous(), logits.contiguous()
+        rows = len(logits)
+        ids, probabilities = array("q", [0]) * rows, array("f", [0.0]) * rows
         self._library.walk(
             self._head,
-            (Block * len(blocks))(*(_block(*block) for block in blocks)),
+            (Block * len(blocks))(*[_block(*block) for block in blocks]),
             len(blocks),
             address(logits),
             address(hidden),
             torch.get_num_threads(),
-            address(ids),
-            address(probabilities),
+            begin(ids),
+            begin(probabilities),
         )
-        parts = [slice(first, first + rows) for first, rows, _ in blocks]
-        return [(ids[part].tolist(), probabilities[part].tolist()) for part in parts]
+        parts = [(first, first + count) for first, count, _ in blocks]
+        return [(ids[first:end].tolist(), probabilities[first:end].tolist()) for first, end in parts]
 
 
 def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
@@ -73,5 +72,4 @@ def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
 
 
 def _block(first: int, rows: int, context: "array[int]") -> Block:
-    start, length = context.buffer_info()
-    return Block(context=start, length=length, first=first, rows=rows)
+    return Block(begin(context), len(context), first, rows)

@@ -36,7 +36,7 @@ from prove_core.model.native.check import disagreement
 from prove_core.model.native.choose import native_forward
 from prove_core.model.native.forward import NativeForward
 from prove_core.model.native.library import NoLibrary
-from prove_core.model.native.rows import NativeRows
+from prove_core.model.native.rows import NativeReader
 from prove_core.model.native.structure import parts
 from prove_core.model.native.walk import NativeWalk
 from prove_core.model.probe import probe
@@ -44,7 +44,7 @@ from prove_core.model.recall import Recall
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
-from prove_core.model.scores import Scorer, TorchRows
+from prove_core.model.scores import Scorer, read_rows
 from prove_core.model.sequential import CANDIDATES, SequentialHead
 from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from tests.core.tiny import tiny_model
@@ -321,14 +321,15 @@ def test_rows_are_read_as_torch_reads_them() -> None:
         logits = torch.randn(6, width, generator=generator) * 5
         logits[1, 0] = logits[1, 1] = 30.0  # a tie: the first
         logits[2, 3:] = -torch.inf
-        ours, theirs = NativeRows(library.library(home()), logits), TorchRows(logits)
-        assert torch.equal(ours.best, theirs.best)
-        where, ids = torch.arange(6).repeat(5), torch.arange(5).repeat_interleave(6)
-        found, expected = (torch.tensor(rows.probabilities(where, ids)) for rows in (ours, theirs))
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
-        assert ours.probabilities(None, ids[:6]) == ours.probabilities(torch.arange(6), ids[:6])
-        (one,) = NativeRows(library.library(home()), logits[3:4]).probabilities(where[:1], ids[:1])
-        assert one == ours.probabilities(where[3:4], ids[3:4])[0]
+        read, drawn = NativeReader(library.library(home())), {4: 2}
+        rows, ids = [*range(6)] * 5, [token for token in range(5) for _ in range(6)]
+        ours, theirs = (each(logits, drawn, rows, ids) for each in (read, read_rows))
+        assert ours.best == theirs.best
+        for found, expected in ((ours.confidences, theirs.confidences), (ours.probabilities, theirs.probabilities)):
+            torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-5, atol=1e-7)
+        alone = read(logits[3:4], {}, [0], [2])
+        assert (alone.best[0], alone.confidences[0]) == (ours.best[3], ours.confidences[3])
+        assert alone.probabilities[0] == ours.probabilities[2 * 6 + 3]
 
 
 def head(hidden: int, width: int, dtype: torch.dtype) -> SequentialHead:
@@ -402,7 +403,7 @@ def test_of_equal_candidates_the_first_is_chosen() -> None:
     states = torch.zeros(5, 64, dtype=torch.bfloat16)
     ((ids, _),) = plain_walk(vocabulary)(states, logits, [(0, 5, array("i", (1,)))])
     assert ids == [700, 31, 255, 287, 1023]
-    assert NativeRows(library.library(home()), logits).best.tolist() == ids
+    assert NativeReader(library.library(home()))(logits, {}, [], []).best == ids
 
 
 def test_a_long_context_is_recalled_whatever_its_length() -> None:

@@ -326,27 +326,24 @@ int64_t prove_pass(const prove::Model* model, const prove::Task* task, prove::Wo
     return 0;
 }
 
-// Of each row of logits its best id, its largest logit and the sum of e ^ (logit - largest).
-void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t threads, int64_t* best, float* most,
-                float* sums) {
+// Of each row of logits its best id, unless one is given (-1: none), and that id's probability; and the probabilities of
+// `count` pairs of a row and an id.
+void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t threads, int64_t* best, float* confidences,
+                int32_t count, const int64_t* where, const int64_t* ids, float* probabilities) {
+    std::vector<float> most(rows), sums(rows);
+    auto probability = [&](int64_t row, int64_t id) {
+        return prove::exponential(prove::splat(logits[row * vocabulary + id] - most[row]))[0] / sums[row];
+    };
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int i = 0; i < rows; i++) {
         prove::Row row{logits + i * vocabulary, vocabulary};
         prove::Best found = row.best();
-        best[i] = found.id;
+        if (best[i] < 0) best[i] = found.id;
         most[i] = found.logit;
-        sums[i] = row.sum(most[i]);
+        sums[i] = row.sum(found.logit);
+        confidences[i] = probability(i, best[i]);
     }
-}
-
-// Of each pair of a row and an id; without `rows` of each row in order.
-void prove_probabilities(const float* logits, int64_t vocabulary, const float* most, const float* sums, int32_t count,
-                         const int64_t* rows, const int64_t* ids, float* probabilities) {
-    for (int i = 0; i < count; i++) {
-        int64_t row = rows ? rows[i] : i;
-        float logit = logits[row * vocabulary + ids[i]] - most[row];
-        probabilities[i] = prove::exponential(prove::splat(logit))[0] / sums[row];
-    }
+    for (int i = 0; i < count; i++) probabilities[i] = probability(where[i], ids[i]);
 }
 
 // What a sequential head's B makes of each token's embedding: see `Head`.
