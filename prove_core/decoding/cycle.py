@@ -245,6 +245,8 @@ CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Aids], Cycle]] = {
 _LOOKED_UP = 6  # tokens
 _NO_DRAFTS = Drafts((), (), ())
 
+_BEGUN, _NOTHING = Cost(cycles=1), Cost()
+
 TWO_MODEL_MODES = frozenset({Mode.PROVE, Mode.SPECULATIVE})
 
 
@@ -262,18 +264,19 @@ def decode(
     carry: Carry = None
     while True:
         cycle = CYCLES[params.mode](params, budget, carry, aids)
-        begun = Cost(cycles=1)
+        begun = _BEGUN
         answer: Answer | None = None
         while isinstance(item := _resume(cycle, answer), Item):
             if not isinstance(item, Step):
                 answer = yield item
                 continue
             rejected = item.rejected if params.trace else ()
-            step, reason = budget.take(replace(item, cost=begun, rejected=rejected))
+            whole = Step(item.tokens, item.drafted, item.accepted, begun, rejected, item.logprobs)
+            step, reason = budget.take(whole)
             yield step
             if reason is not None:
                 return reason
-            answer, begun = None, Cost()
+            answer, begun = None, _NOTHING
         carry = item
 
 

@@ -4,7 +4,7 @@ The same driver serves the engine thread (one model) and the Router (two): they 
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from prove_core.decoding.cycle import AR_ONLY, Ahead, Aids, Collect, Planner, Request, decode
 from prove_core.decoding.lookup import Lookup
@@ -64,6 +64,46 @@ class Turn:
     ahead: Pending | None = None
 
 
+@dataclass(slots=True)
+class _Spent:
+    """A `Cost` while it grows."""
+
+    cycles: int = 0
+    proposer_passes: int = 0
+    verifier_passes: int = 0
+    pass_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    gate_seconds: float = 0.0
+    queue_seconds: float = 0.0
+    channel_seconds: float = 0.0
+
+    def call(self, role: Role, call: Call | None, result: CallResult, call_seconds: float | None) -> None:
+        """Add what a call cost."""
+        if role is Role.PROPOSER:
+            self.proposer_passes += result.passes
+        else:
+            self.verifier_passes += result.passes
+        self.pass_seconds += result.pass_seconds
+        self.queue_seconds += result.queue_seconds
+        if isinstance(call, Verify):
+            self.verify_seconds += result.pass_seconds
+        if call_seconds is not None:
+            self.channel_seconds += max(0.0, call_seconds - (result.pass_seconds + result.queue_seconds))
+
+    def cost(self) -> Cost:
+        """As it stands."""
+        return Cost(
+            self.cycles,
+            self.proposer_passes,
+            self.verifier_passes,
+            self.pass_seconds,
+            self.verify_seconds,
+            self.gate_seconds,
+            self.queue_seconds,
+            self.channel_seconds,
+        )
+
+
 class CompletionDriver:
     """Drives `decode` for one session: `advance` until `Finished` follows. Mode `auto` asks `planner`."""
 
@@ -80,7 +120,7 @@ class CompletionDriver:
         self._sampling = sampling
         self._floor = _floor(len(prompt), limits)
         self._cycles = decode(params, limits, Aids(planner, Lookup(self.ledger.tokens)))
-        self._spent = Cost()
+        self._spent = _Spent()
         self._waiting: Request | None = None
         self._ahead: Ahead | None = None
         self._counted = 0.0  # the moment up to which decisions are part of what was spent
@@ -93,7 +133,7 @@ class CompletionDriver:
         self._counted = time.perf_counter()
         asked = self._waiting or self._ahead
         if result is not None and asked is not None:
-            self._spent += _cost(asked.role, asked.call, result, call_seconds)
+            self._spent.call(asked.role, asked.call, result, call_seconds)
         answer = None if result is None else result.answer
         steps: list[Step] = []
         ahead: Pending | None = None
@@ -106,24 +146,25 @@ class CompletionDriver:
                     self._ahead, ahead = item, self._pending(item)
                 item = self._cycles.send(None)
         except StopIteration as end:
-            return Turn(steps, Finished(end.value, self._spent), ahead)
+            return Turn(steps, Finished(end.value, self._spent.cost()), ahead)
         self._waiting = item if isinstance(item, Request) else None
         return Turn(steps, item if isinstance(item, Collect) else self._pending(item), ahead)
 
     def spent(self, role: Role, result: CallResult) -> None:
         """Count what a call cost; `advance` does it for results that it is fed."""
-        self._spent += _cost(role, None, result, None)
+        self._spent.call(role, None, result, None)
 
     def _take(self, step: Step, steps: list[Step]) -> None:
         """Commit a step. One without tokens or candidates is nobody's news; what it cost goes to the next."""
-        self._spent += step.cost
+        spent = self._spent
+        spent.cycles += step.cost.cycles
         if step.tokens or step.drafted:
             now = time.perf_counter()
-            self._spent += Cost(gate_seconds=now - self._counted)
+            spent.gate_seconds += now - self._counted
             self._counted = now
-            steps.append(replace(step, cost=self._spent))
+            steps.append(Step(step.tokens, step.drafted, step.accepted, spent.cost(), step.rejected, step.logprobs))
             self.ledger.tokens += step.tokens
-            self._spent = Cost()
+            self._spent = _Spent()
 
     def reopen(self) -> Pending:
         """The pending call again, for a replica that does not hold the session."""
@@ -135,19 +176,6 @@ class CompletionDriver:
     def _pending(self, request: Request | Ahead) -> Pending:
         commit = self.ledger.commit(request.role)
         return Pending(request.role, CallRequest(commit, request.call, self._floor, self._sampling))
-
-
-def _cost(role: Role, call: Call | None, result: CallResult, call_seconds: float | None) -> Cost:
-    proposer = role is Role.PROPOSER
-    inside = result.pass_seconds + result.queue_seconds
-    return Cost(
-        proposer_passes=result.passes if proposer else 0,
-        verifier_passes=0 if proposer else result.passes,
-        pass_seconds=result.pass_seconds,
-        verify_seconds=result.pass_seconds if isinstance(call, Verify) else 0.0,
-        queue_seconds=result.queue_seconds,
-        channel_seconds=0.0 if call_seconds is None else max(0.0, call_seconds - inside),
-    )
 
 
 def _floor(prompt_length: int, limits: Limits) -> Floor | None:

@@ -46,38 +46,31 @@ class Job:
     cold: bool = False  # it found no KV of its session, so it reads all tokens
     passes: int = 0
     pass_seconds: float = 0.0
+    placeholders: int = field(init=False)  # rows of the final window
+    _block: TokenIds = ()  # of the call, to read after the committed tokens
+    _branches: tuple[Branch, ...] = ()
     _drafts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        match self.request.call:
+            case Fuse(block, branches) | Continue(block, branches):
+                self._block, self._branches = block, branches
+            case Verify(block):
+                self._block = block
+            case Propose(block_size) if block_size > 1:
+                self._branches = (Branch(0, block_size - 1),)
+        self.placeholders = sum([branch.placeholders for branch in self._branches])
 
     @property
     def _ahead(self) -> TokenIds:
         """Tokens to read after the committed ones."""
-        match self.request.call:
-            case Verify(block) | Fuse(block) | Continue(block):
-                return block
-            case Draft():
-                return tuple(self._drafts)
-            case Propose():
-                return ()
-
-    @property
-    def placeholders(self) -> int:
-        """Placeholder rows of the final window."""
-        return sum(branch.placeholders for branch in self._branches)
-
-    @property
-    def _branches(self) -> tuple[Branch, ...]:
-        match self.request.call:
-            case Propose(block_size) if block_size > 1:
-                return (Branch(0, block_size - 1),)
-            case Fuse(_, branches) | Continue(_, branches):
-                return branches
-            case _:
-                return ()
+        return self._block or tuple(self._drafts)
 
     def drop_branches(self) -> None:
         """Do without what a pass proposes behind a block, where a pool would be too small for it."""
         if isinstance(self.request.call, Fuse | Continue):
             self.request = replace(self.request, call=replace(self.request.call, branches=()))
+            self._branches, self.placeholders = (), 0
 
     @property
     def length(self) -> int:
@@ -94,9 +87,7 @@ class Job:
     @property
     def answer_rows(self) -> int:
         """Rows that yield logits together: one pass must hold them."""
-        call = self.request.call
-        block = () if isinstance(call, Propose | Draft) else call.block
-        return len(block) + 1 + self.placeholders
+        return len(self._block) + 1 + self.placeholders
 
     def _first_logits(self) -> int:
         """Position of the first row whose logits are wanted."""
@@ -126,15 +117,15 @@ class Job:
             count = min(prefill, chunk, max_rows)
             return Window(tokens[:count], start, self.sequence.pages) if count > 0 else None
         logits = len(tokens) - prefill
-        call = self.request.call
-        targets = () if isinstance(call, Propose | Draft) else call.block
+        targets = self._block
         last = len(tokens) - 1 - len(targets)  # the token that comes before the block
-        groups = tuple(PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches)
+        groups = tuple([PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches])
         sampling = self.request.sampling
         penalizes = sampling is not None and sampling.penalizes
         before = self.sequence.cached[:] if groups or penalizes else ()
-        floor, every = self.request.floor, isinstance(call, Continue)
-        return Window(tokens, start, self.sequence.pages, groups, logits, targets, floor, sampling, before, every)
+        call, floor = self.request.call, self.request.floor
+        how = isinstance(call, Continue), not isinstance(call, Fuse)
+        return Window(tokens, start, self.sequence.pages, groups, logits, targets, floor, sampling, before, *how)
 
     def absorb(self, window: Window, output: WindowOutput, seconds: float) -> Answer | None:
         """Account for a window that has run; the call's answer once it is complete."""

@@ -98,8 +98,10 @@ class Scheduler:
 
     def _pack(self, *, forced: bool) -> list[Planned]:
         jobs = self._admitted()
-        ready = [job for job in jobs if job.prefill <= SHORT_PREFILL]
-        prompts = [job for job in jobs if job.prefill > SHORT_PREFILL]
+        ready: list[Job] = []
+        prompts: list[Job] = []
+        for job in jobs:
+            (prompts if job.prefill > SHORT_PREFILL else ready).append(job)
         rows = self._config.max_rows
         reserved = rows // PREFILL_SHARE if prompts else 0
         planned: list[Planned] = []

@@ -24,7 +24,7 @@ from prove_core.model.window import Window, WindowOutput
 from prove_core.types import SamplingParams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Block:
     """A group of a window that is in use: its rows among the pass's outputs, and the token that they follow.
 
@@ -156,8 +156,8 @@ class Refiner:
         if self._straight is not None and hidden is not None:
             plain = [block for block in blocks if not block.samples]
             blocks = [block for block in blocks if block.samples]
-            asked = [(block.first, block.rows, _then(block.context, block.token)) for block in plain]
-            found = self._straight(hidden, logits, asked)
+            asked = [(block.first, block.rows, block.context + array("i", (block.token,))) for block in plain]
+            found = self._straight(hidden, logits, asked) if asked else []
             walked = [(block, *block_found) for block, block_found in zip(plain, found, strict=True)]
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
             walked += self._walk(hidden, logits, group)
@@ -165,9 +165,8 @@ class Refiner:
         walked.sort(key=lambda walk: walk[0].first)
         for window, walks in groupby(walked, key=lambda walk: walk[0].window):
             _, ids, confidences = zip(*walks, strict=True)
-            refined[window] = replace(
-                outputs[window], drafts=tuple(chain(*ids)), draft_confidences=tuple(chain(*confidences))
-            )
+            own, drafts = outputs[window], (tuple(chain(*ids)), tuple(chain(*confidences)))
+            refined[window] = WindowOutput(own.argmax, own.confidences, own.probabilities, *drafts, own.logprobs)
         return refined
 
     def _walk(
@@ -198,10 +197,6 @@ class Refiner:
                 if going[i].penalizes:
                     blocks[i] = replace(going[i], seen=going[i].seen.then(token))
         return list(zip(blocks, ids, confidences, strict=True))
-
-
-def _then(context: "array[int]", token: int) -> "array[int]":
-    return context + array("i", (token,))
 
 
 def _choices(ids: Tensor | None, scores: Tensor, blocks: list[_Block], depth: int) -> tuple[Tensor, Tensor]:

@@ -78,6 +78,7 @@ class ModelRunner:
             banned if self.native is None else (),
             vocabulary=len(head),
             device=model.device,
+            drafts=sequential is None,
             read=read_rows if self.native is None else NativeReader(self.native.library),
         )
         self._placeholder_id = 0 if placeholder_id is None else placeholder_id
@@ -122,15 +123,16 @@ class ModelRunner:
 
     def _run(self, windows: Sequence[Window]) -> PassOutput:
         if self._bare and all(window.sampling is None and window.floor is None for window in windows):
-            return self._outputs(windows)  # torch computes nothing
+            return self._outputs(windows, bare=True)
         with torch.inference_mode():
-            return self._outputs(windows)
+            return self._outputs(windows, bare=False)
 
-    def _outputs(self, windows: Sequence[Window]) -> PassOutput:
+    def _outputs(self, windows: Sequence[Window], *, bare: bool) -> PassOutput:
+        """`bare`: torch computes nothing, and logits come as they are to be read."""
         forward = self._prepared(windows)
         begin = time.perf_counter()
         logits, states = forward()
-        masked = self._scorer.mask(logits, windows)
+        masked = logits if bare else self._scorer.mask(logits, windows)
         scores = self._scorer.score(masked, windows)
         if any(window.groups for window in windows):
             scores = self._refiner.refine(states, masked, windows, scores)

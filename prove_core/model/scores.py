@@ -1,7 +1,7 @@
 """Logits into what leaves a runner: chosen ids, their probabilities, and probabilities of given ids."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -12,9 +12,24 @@ from prove_core.model.sampled import adjust_token_rows, drawn_token_rows
 from prove_core.model.window import Window, WindowOutput
 
 
+@dataclass(slots=True)
+class Asked:
+    """What to read of rows of logits: the choice in each of `rows`, and its probability if that is `weighed`.
+
+    And the probability of `ids[i]` in row `where[i]`, a weighed one. Chosen is the likeliest id, the first of them, or
+    what was `drawn` for the row.
+    """
+
+    rows: list[int] = field(default_factory=list)
+    weighed: list[bool] = field(default_factory=list)
+    where: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    drawn: dict[int, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What rows of masked logits say: of each the chosen id and its probability, and those of given ids at given rows.
+    """The choice of each row of logits and its probability, anything where that was not asked; and those of ids.
 
     Probabilities are a float32 softmax over the row.
     """
@@ -25,33 +40,31 @@ class Read:
 
 
 class Reader(Protocol):
-    """Reads rows. What it says of one has the same bits however many rows there are."""
+    """Reads contiguous logits [rows, vocabulary]. What it says of a row has the same bits whatever else is asked."""
 
-    def __call__(self, logits: Tensor, drawn: Mapping[int, int], rows: list[int], ids: list[int]) -> Read:
-        """Of contiguous logits [rows, vocabulary]; probabilities of `ids[i]` at row `rows[i]`.
-
-        Chosen is the likeliest id, the first of them, or the one that was `drawn` for the row.
-        """
-        ...
+    def __call__(self, logits: Tensor, asked: Asked) -> Read: ...
 
 
-def read_rows(logits: Tensor, drawn: Mapping[int, int], rows: list[int], ids: list[int]) -> Read:
-    """Implements `Reader` by whole rows of probabilities."""
+def read_rows(logits: Tensor, asked: Asked) -> Read:
+    """Implements `Reader` by probabilities of whole rows, all of them."""
 
     def tensor(values: Iterable[int]) -> Tensor:
         return torch.tensor([*values], dtype=torch.int64, device=logits.device)
 
     best = logits.argmax(-1)
-    if drawn:
-        best[tensor(drawn)] = tensor(drawn.values())
+    if asked.drawn:
+        best[tensor(asked.drawn)] = tensor(asked.drawn.values())
     # row by row and in one thread each, unlike logsumexp
     probabilities = torch.softmax(logits, -1)
-    found = probabilities[tensor(rows), tensor(ids)].tolist() if ids else []
+    found = probabilities[tensor(asked.where), tensor(asked.ids)].tolist() if asked.ids else []
     return Read(best.tolist(), probabilities.gather(-1, best[:, None])[:, 0].tolist(), found)
 
 
 class Scorer:
-    """Bans ids, then reads choices and probabilities off a float32 softmax. `banned` beyond `vocabulary` is dropped."""
+    """Bans ids, then reads choices and probabilities off a float32 softmax. `banned` beyond `vocabulary` is dropped.
+
+    `drafts`: placeholders' own choices are drafts; without, somebody else makes them.
+    """
 
     def __init__(
         self,
@@ -60,8 +73,10 @@ class Scorer:
         vocabulary: int,
         device: torch.device,
         read: Reader = read_rows,
+        drafts: bool = True,
     ) -> None:
         self._read = read
+        self._drafts = drafts
         ids = torch.as_tensor(banned, dtype=torch.int64).flatten()
         self._banned = ids[ids < vocabulary].to(device)
         self._bans = len(self._banned) > 0
@@ -83,10 +98,11 @@ class Scorer:
 
     def score(self, logits: Tensor, windows: Sequence[Window]) -> list[WindowOutput]:
         """One output per window for masked `logits`."""
-        if not len(logits):
+        asked = _asked(windows, drafts=self._drafts)
+        if not asked.rows:
             return [WindowOutput((), (), ()) for _ in windows]
-        read = self._read(logits, drawn_token_rows(logits, windows), *_targets(windows))
-        return with_logprobs(_split(windows, read), logits, windows)
+        asked.drawn = drawn_token_rows(logits, windows)
+        return with_logprobs(_split(windows, self._read(logits, asked), drafts=self._drafts), logits, windows)
 
 
 def _apply_floors(logits: Tensor, windows: Sequence[Window]) -> None:
@@ -114,34 +130,33 @@ def _predicted(window: Window) -> Iterator[int]:
             yield from range(follows, follows + group.count)
 
 
-def _targets(windows: Sequence[Window]) -> tuple[list[int], list[int]]:
-    """Rows and ids of every window's targets, one after another."""
-    rows: list[int] = []
-    ids: list[int] = []
+def _asked(windows: Sequence[Window], *, drafts: bool) -> Asked:
+    asked = Asked()
     first = 0
     for window in windows:
-        ids.extend(window.targets)
-        rows.extend(range(first, first + len(window.targets)))
-        first += window.outputs
-    return rows, ids
+        outputs = window.outputs
+        read = outputs if drafts else window.logits
+        asked.rows.extend(range(first, first + read))
+        asked.weighed.extend([window.weighs] * window.logits + [True] * (read - window.logits))
+        if window.weighs:
+            asked.where.extend(range(first, first + len(window.targets)))
+            asked.ids.extend(window.targets)
+        first += outputs
+    return asked
 
 
-def _split(windows: Sequence[Window], read: Read) -> list[WindowOutput]:
+def _split(windows: Sequence[Window], read: Read, *, drafts: bool) -> list[WindowOutput]:
     best, confidences = read.best, read.confidences
     outputs = []
     row = target = 0
     for window in windows:
-        end, target_end = row + window.logits, target + len(window.targets)
+        end = row + window.logits
+        target_end = target + len(window.targets) * window.weighs
         argmax = tuple(best[row:end])
-        drafts = [row + group.row + i for group in window.chosen(argmax) for i in range(group.count)]
-        outputs.append(
-            WindowOutput(
-                argmax,
-                tuple(confidences[row:end]),
-                tuple(read.probabilities[target:target_end]),
-                tuple([best[draft] for draft in drafts]),
-                tuple([confidences[draft] for draft in drafts]),
-            )
-        )
+        weights = tuple(confidences[row:end]) if window.weighs else ()
+        chosen = window.chosen(argmax) if drafts else []
+        own = [row + group.row + i for group in chosen for i in range(group.count)]
+        found = tuple([best[draft] for draft in own]), tuple([confidences[draft] for draft in own])
+        outputs.append(WindowOutput(argmax, weights, tuple(read.probabilities[target:target_end]), *found))
         row, target = row + window.outputs, target_end
     return outputs

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from prove_core.types import Floor, Logprobs, SamplingParams, TokenIds
@@ -40,7 +40,7 @@ class Window:
     chunk), and all placeholders of a group that gets one: see `WindowOutput.drafts`. `targets[i]` is an id to score at
     the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`. `before` are the ids
     below `start`, needed only where `sampling` penalizes or groups recall what came before. `every` group is in use, or
-    the one that `chosen` finds.
+    the one that `chosen` finds. `weighs`: probabilities of the tokens' choices and targets are wanted.
     """
 
     tokens: Sequence[int]
@@ -53,11 +53,11 @@ class Window:
     sampling: SamplingParams | None = None
     before: Sequence[int] = ()
     every: bool = False
+    weighs: bool = True
+    placeholders: int = field(init=False, repr=False, compare=False)  # rows of all groups: asked for all the time
 
-    @property
-    def placeholders(self) -> int:
-        """Placeholder rows of all groups."""
-        return sum(group.count for group in self.groups)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placeholders", sum([group.count for group in self.groups]))
 
     def chosen(self, argmax: TokenIds) -> list[ChosenGroup]:
         """The groups in use: all, or the one, if any, that goes on where `targets` stop being their rows' `argmax`.
@@ -107,6 +107,8 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class WindowOutput:
     """Per logits row of tokens: its chosen id and that id's probability; per target: its probability at its row.
+
+    No probabilities of these where the window does not weigh.
 
     `argmax` is what its name says unless the window's `sampling` adjusts or draws. `logprobs` are of these choices,
     where `sampling` asks for them.

@@ -44,6 +44,7 @@ class NativeForward:
         head = self._kept.linear(model.head, [model.head.out_features])
         self._model = self._whole(model, specs[0], head)
         self._logits, self._states = torch.empty(0), torch.empty(0)
+        self._views: dict[int, tuple[Tensor, Tensor]] = {}  # of their first rows
         self._workspace = self.library.new_workspace()
         weakref.finalize(self, self.library.release_workspace, self._workspace)
 
@@ -102,10 +103,13 @@ class NativeForward:
 
     def _answers(self, count: int) -> tuple[Tensor, Tensor]:
         """Room for the logits and states of so many rows, the same as for the pass before."""
-        if count > len(self._logits):
-            self._logits = torch.empty(count, self._model.vocabulary)
-            self._states = torch.empty(count, self._model.hidden, dtype=torch.bfloat16)
-        return self._logits[:count], self._states[:count]
+        if count not in self._views:
+            if count > len(self._logits):
+                self._logits = torch.empty(count, self._model.vocabulary)
+                self._states = torch.empty(count, self._model.hidden, dtype=torch.bfloat16)
+                self._views.clear()
+            self._views[count] = self._logits[:count], self._states[:count]
+        return self._views[count]
 
     def _layer(self, part: LayerParts, spec: LayerSpec, kv: tuple[Tensor, Tensor]) -> Layer:
         kept = self._kept

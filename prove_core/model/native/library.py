@@ -37,7 +37,11 @@ class Library:
         self.run = code.prove_pass
         self.run.argtypes, self.run.restype = (POINTER(Model), POINTER(Task), c_void_p), c_int64
         self.read = code.prove_read
-        self.read.argtypes = (c_void_p, c_int32, c_int64, c_int32, *[c_void_p] * 2, c_int32, *[c_void_p] * 3)
+        self.read.argtypes = (
+            *(c_void_p, c_int32, c_int64, c_int32),
+            *(c_int32, c_void_p, c_void_p, c_void_p, c_void_p),
+            *(c_int32, c_void_p, c_void_p, c_void_p),
+        )
         self.read.restype = None
         self.embed = code.prove_embed
         self.embed.argtypes = (c_void_p, c_void_p, c_int32, c_int32, c_int64, c_int32, c_void_p)

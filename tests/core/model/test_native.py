@@ -44,7 +44,7 @@ from prove_core.model.recall import Recall
 from prove_core.model.refine import Refiner
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
-from prove_core.model.scores import Scorer, read_rows
+from prove_core.model.scores import Asked, Scorer, read_rows
 from prove_core.model.sequential import CANDIDATES, SequentialHead
 from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
 from tests.core.tiny import tiny_model
@@ -321,15 +321,16 @@ def test_rows_are_read_as_torch_reads_them() -> None:
         logits = torch.randn(6, width, generator=generator) * 5
         logits[1, 0] = logits[1, 1] = 30.0  # a tie: the first
         logits[2, 3:] = -torch.inf
-        read, drawn = NativeReader(library.library(home())), {4: 2}
-        rows, ids = [*range(6)] * 5, [token for token in range(5) for _ in range(6)]
-        ours, theirs = (each(logits, drawn, rows, ids) for each in (read, read_rows))
+        read = NativeReader(library.library(home()))
+        where, ids = [*range(6)] * 5, [token for token in range(5) for _ in range(6)]
+        asked = Asked([*range(6)], [True] * 6, where, ids, {4: 2})
+        ours, theirs = read(logits, asked), read_rows(logits, asked)
         assert ours.best == theirs.best
         for found, expected in ((ours.confidences, theirs.confidences), (ours.probabilities, theirs.probabilities)):
             torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-5, atol=1e-7)
-        alone = read(logits[3:4], {}, [0], [2])
-        assert (alone.best[0], alone.confidences[0]) == (ours.best[3], ours.confidences[3])
-        assert alone.probabilities[0] == ours.probabilities[2 * 6 + 3]
+        some = read(logits, Asked([1, 3, 5], [False, True, False], [3], [2]))
+        assert [some.best[row] for row in (1, 3, 5)] == [ours.best[row] for row in (1, 3, 5)]
+        assert (some.confidences[3], some.probabilities) == (ours.confidences[3], [ours.probabilities[2 * 6 + 3]])
 
 
 def head(hidden: int, width: int, dtype: torch.dtype) -> SequentialHead:
@@ -403,7 +404,7 @@ def test_of_equal_candidates_the_first_is_chosen() -> None:
     states = torch.zeros(5, 64, dtype=torch.bfloat16)
     ((ids, _),) = plain_walk(vocabulary)(states, logits, [(0, 5, array("i", (1,)))])
     assert ids == [700, 31, 255, 287, 1023]
-    assert NativeReader(library.library(home()))(logits, {}, [], []).best == ids
+    assert NativeReader(library.library(home()))(logits, Asked([*range(5)], [False] * 5)).best == ids
 
 
 def test_a_long_context_is_recalled_whatever_its_length() -> None:

@@ -33,6 +33,19 @@ def test_scores_rows_and_targets() -> None:
     torch.testing.assert_close(torch.tensor(output.probabilities), wanted, rtol=1e-4, atol=1e-7)
 
 
+def test_probabilities_are_there_for_windows_that_weigh() -> None:
+    runner = tiny_runner(tiny_model(), placeholder_table=torch.randn(3, 64, generator=torch.Generator().manual_seed(1)))
+    groups = tuple(PlaceholderGroup(after, 2) for after in range(3, 6))
+    window = Window(PROMPT, 0, (0, 1, 2, 3), groups, logits=3, targets=(6, 0))
+    light = replace(window, pages=(4, 5, 6, 7), weighs=False)
+    before, between, after = runner.run([window, light, replace(window, pages=(8, 9, 10, 11))]).outputs
+    assert (between.argmax, between.drafts) == (before.argmax, before.drafts)
+    assert between.draft_confidences == pytest.approx(before.draft_confidences, rel=1e-4)
+    assert (between.confidences, between.probabilities) == ((), ())
+    assert after.confidences == pytest.approx(before.confidences, rel=1e-4)
+    assert after.probabilities == pytest.approx(before.probabilities, rel=1e-4)
+
+
 def test_windows_without_logits_answer_nothing() -> None:
     passed = tiny_runner(tiny_model()).run([Window(PROMPT, 0, PAGES), Window(PROMPT, 0, (20, 21))])
     assert [(o.argmax, o.confidences, o.probabilities) for o in passed.outputs] == [((), (), ())] * 2

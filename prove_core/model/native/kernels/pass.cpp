@@ -326,22 +326,25 @@ int64_t prove_pass(const prove::Model* model, const prove::Task* task, prove::Wo
     return 0;
 }
 
-// Of each row of logits its best id, unless one is given (-1: none), and that id's probability; and the probabilities of
-// `count` pairs of a row and an id.
-void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t threads, int64_t* best, float* confidences,
-                int32_t count, const int64_t* where, const int64_t* ids, float* probabilities) {
+// Of `asked` rows of logits: the best id, unless one is given (-1: none), and that id's probability if it is weighed. And
+// the probabilities of `count` pairs of a weighed row and an id.
+void prove_read(const float* logits, int32_t rows, int64_t vocabulary, int32_t threads, int32_t asked, const int64_t* which,
+                const int8_t* weighed, int64_t* best, float* confidences, int32_t count, const int64_t* where,
+                const int64_t* ids, float* probabilities) {
     std::vector<float> most(rows), sums(rows);
     auto probability = [&](int64_t row, int64_t id) {
         return prove::exponential(prove::splat(logits[row * vocabulary + id] - most[row]))[0] / sums[row];
     };
-#pragma omp parallel for num_threads(threads) schedule(dynamic)
-    for (int i = 0; i < rows; i++) {
-        prove::Row row{logits + i * vocabulary, vocabulary};
-        prove::Best found = row.best();
-        if (best[i] < 0) best[i] = found.id;
-        most[i] = found.logit;
-        sums[i] = row.sum(found.logit);
-        confidences[i] = probability(i, best[i]);
+#pragma omp parallel for num_threads(std::min(threads, asked)) schedule(dynamic)
+    for (int i = 0; i < asked; i++) {
+        int64_t row = which[i];
+        prove::Row values{logits + row * vocabulary, vocabulary};
+        prove::Best found = values.best();
+        if (best[row] < 0) best[row] = found.id;
+        if (!weighed[i]) continue;
+        most[row] = found.logit;
+        sums[row] = values.sum(found.logit);
+        confidences[row] = probability(row, best[row]);
     }
     for (int i = 0; i < count; i++) probabilities[i] = probability(where[i], ids[i]);
 }
