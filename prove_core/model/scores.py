@@ -101,6 +101,8 @@ class Scorer:
         asked = _asked(windows, drafts=self._drafts)
         if not asked.rows:
             return [WindowOutput((), (), ()) for _ in windows]
+        if all(window.sampling is None for window in windows):
+            return _split(windows, self._read(logits, asked), drafts=self._drafts)
         asked.drawn = drawn_token_rows(logits, windows)
         return with_logprobs(_split(windows, self._read(logits, asked), drafts=self._drafts), logits, windows)
 

@@ -5,8 +5,7 @@ wants a core, each wait lasts until the scheduler brings the missing thread back
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -35,20 +34,12 @@ class ThreadChoice:
     clock: Callable[[], float] = time.perf_counter
     _buckets: dict[int, _Bucket] = field(default_factory=dict)
 
-    @contextmanager
-    def timed(self, rows: int) -> Iterator[int]:
+    def timed(self, rows: int) -> "_Timed":
         """Around a pass of `rows` rows; gives the number of threads it runs with."""
-        bucket = self._buckets.setdefault(rows.bit_length(), _Bucket([None, None], chosen=1))
-        trial = bucket.until_trial <= 0
-        index = 1 - bucket.chosen if trial else bucket.chosen
-        threads = (self.few, self.many)[index]
-        torch.set_num_threads(threads)
-        begin = self.clock()
-        try:
-            yield threads
-        finally:
-            torch.set_num_threads(self.many)  # what else runs in this thread is not ours to slow down
-        self._note(bucket, index, (self.clock() - begin) / rows, trial)
+        bucket = self._buckets.get(rows.bit_length())
+        if bucket is None:
+            bucket = self._buckets[rows.bit_length()] = _Bucket([None, None], chosen=1)
+        return _Timed(self, bucket, rows)
 
     def _note(self, bucket: _Bucket, index: int, seconds: float, trial: bool) -> None:
         known = bucket.seconds[index]
@@ -62,6 +53,33 @@ class ThreadChoice:
         else:
             bucket.interval = min(2 * bucket.interval, _LAST_TRIAL)
         bucket.until_trial = bucket.interval
+
+
+class _Timed:
+    """The context of one pass."""
+
+    def __init__(self, choice: ThreadChoice, bucket: _Bucket, rows: int) -> None:
+        self._choice, self._bucket, self._rows = choice, bucket, rows
+        self._trial = bucket.until_trial <= 0
+        self._index = 1 - bucket.chosen if self._trial else bucket.chosen
+
+    def __enter__(self) -> int:
+        threads = (self._choice.few, self._choice.many)[self._index]
+        _use(threads)
+        self._begin = self._choice.clock()
+        return threads
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        seconds = self._choice.clock() - self._begin
+        _use(self._choice.many)  # what else runs in this thread is not ours to slow down
+        if kind is None:
+            self._choice._note(self._bucket, self._index, seconds / self._rows, self._trial)
+
+
+def _use(threads: int) -> None:
+    """Torch looks after several libraries when it is told, even what it knows."""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
 
 
 def thread_choice(most: int) -> ThreadChoice | None:

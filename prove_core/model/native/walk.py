@@ -1,7 +1,9 @@
 """The sequential head's walk in compiled code, for blocks that take the likeliest token."""
 
+import ctypes
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -46,11 +48,12 @@ class NativeWalk:
         self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]
     ) -> list[tuple[list[int], list[float]]]:
         """See `refine.Walk`."""
-        rows = len(logits)
+        parts = [(first, first + count) for first, count, _ in blocks]
+        rows = max([end for _, end in parts])
         ids, probabilities = array("q", [0]) * rows, array("f", [0.0]) * rows
         self._library.walk(
             self._head,
-            (Block * len(blocks))(*[_block(*block) for block in blocks]),
+            _array(len(blocks))(*[_block(*block) for block in blocks]),
             len(blocks),
             address(logits),
             address(hidden),
@@ -58,7 +61,6 @@ class NativeWalk:
             begin(ids),
             begin(probabilities),
         )
-        parts = [(first, first + count) for first, count, _ in blocks]
         return [(ids[first:end].tolist(), probabilities[first:end].tolist()) for first, end in parts]
 
 
@@ -69,6 +71,12 @@ def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
     threads = torch.get_num_threads()
     library.embed(address(weight), address(embedding), *b.shape[::-1], len(embedding), threads, address(previous))
     return previous
+
+
+@lru_cache
+def _array(count: int) -> type[ctypes.Array[Block]]:
+    """A type of ctypes' own is made anew each time otherwise: slow."""
+    return Block * count
 
 
 def _block(first: int, rows: int, context: "array[int]") -> Block:
