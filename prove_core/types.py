@@ -77,10 +77,27 @@ class Propose:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another way for a block to go on: `tokens`, one at least, in the place of what follows its first `accepted` ones.
+
+    It begins otherwise than the block does there, and than other alternatives in that place.
+    `confidences[i]` is that of `tokens[i]`, given that those before it match, where a proposer makes it.
+    """
+
+    accepted: int
+    tokens: TokenIds
+    confidences: tuple[float, ...] = ()
+
+
+Alternatives = tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Verify:
-    """One pass over the committed tokens, then the realized `block`. Answer: `Reading`."""
+    """One pass over the committed tokens, then the realized `block`, and `alternatives` to it. Answer: `Reading`."""
 
     block: TokenIds
+    alternatives: Alternatives = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +117,14 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """Verify `block` and propose what follows it, wherever it may stop, in one pass. Answer: `Fused`."""
+    """Verify `block` and `alternatives` to it, and propose what follows it wherever it may stop, in one pass.
+
+    Answer: `Fused`.
+    """
 
     block: TokenIds
     branches: tuple[Branch, ...]
+    alternatives: Alternatives = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +163,13 @@ class Proposal:
     """d_1..d_B and c_1..c_B: each row's choice and its probability (float32 softmax at temperature 1).
 
     Here and in the other answers a choice is the argmax, or what the request's sampling makes of the row. `logprobs` is
-    of d_1 alone, the AR token.
+    of d_1 alone, the AR token. `alternatives` are to the block d_2..d_B, likeliest first.
     """
 
     tokens: TokenIds
     confidences: tuple[float, ...]
     logprobs: Logprobs = ()
+    alternatives: Alternatives = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +177,14 @@ class Reading:
     """What a model makes of a block d of length n read after the committed tokens.
 
     `argmax[i]` (n + 1 of them) is its own choice in the place of d[i]; the last one follows the whole block.
-    `probabilities[i]` (n of them) is p(d[i] | committed, d[:i]).
+    `probabilities[i]` (n of them) is p(d[i] | committed, d[:i]). `behind[k][i]` is its choice after the first i + 1
+    tokens of alternative k: none if that was not read, none at all if there was no room.
     """
 
     argmax: TokenIds
     probabilities: tuple[float, ...]
     logprobs: Logprobs = ()
+    behind: tuple[TokenIds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +196,17 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`argmax` as in `Reading`. Where the block stops being it, the argmax is next; `drafts` are proposed after that.
+    """`argmax` and `behind` as in `Reading`. Where the block stops being the argmax, that is next; then come `drafts`.
 
-    `drafts` and their confidences are empty when no branch was there.
+    `drafts`, their confidences and `alternatives` to them are empty when no branch was there.
     """
 
     argmax: TokenIds
     drafts: TokenIds
     confidences: tuple[float, ...]
     logprobs: Logprobs = ()
+    behind: tuple[TokenIds, ...] = ()
+    alternatives: Alternatives = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class FixedShape(NamedTuple):
 class AttentionBackend(Protocol):
     """Attention over paged KV: planned once per pass, run once per layer."""
 
+    @property
+    def side_span(self) -> int | None:
+        """How keys behind a gap are added up, see `model.sides`. None: as without it, or nobody asks for equal bits."""
+        ...
+
     def plan(self, batch: Batch) -> None:
         """Prepare what all layers of the coming pass share."""
         ...

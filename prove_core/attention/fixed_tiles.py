@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from prove_core.attention.base import Batch, LayerSpec
-from prove_core.attention.groups import Group, Span, build_group, by_size, windows_of
+from prove_core.attention.groups import Group, Span, apart, build_group, by_size, windows_of
 from prove_core.attention.pieces import in_pieces
 from prove_core.attention.tile_check import KEY_TILE, verified_shapes
 from prove_core.attention.torch_backend import TorchAttention
@@ -17,7 +17,8 @@ class FixedTileAttention(TorchAttention):
     """Every product has one of a few shapes, verified at construction to give a row the same bits as any other.
 
     Queries come in tiles of a few sizes, a few tiles at once; keys in tiles of `KEY_TILE` positions counted from the
-    sequence's start, whose contributions are added one after another. Keys a row doesn't see add exact zeros.
+    sequence's start, whose contributions are added one after another. Keys a row doesn't see add exact zeros; those of
+    a gap are left out, so that a row behind it has the bits that it would have without.
     Raises `UnsupportedModel` where this machine's kernels have no such shapes.
     """
 
@@ -29,8 +30,9 @@ class FixedTileAttention(TorchAttention):
         page_size, scratch = self._storage.page_size, self._storage.scratch_page
         tiled: defaultdict[int, list[Span]] = defaultdict(list)
         for window in windows_of(batch, page_size):
-            for rows, span in _tiles(window, self._row_tiles):
-                tiled[rows].append(span)
+            for part in apart(window, batch.gaps):
+                for rows, span in _tiles(part, self._row_tiles):
+                    tiled[rows].append(span)
         return [
             build_group(batch, part, rows=rows, length=_round_up(part), page_size=page_size, scratch_page=scratch)
             for rows, spans in tiled.items()
@@ -63,7 +65,7 @@ def _tiles(window: Span, sizes: Sequence[int]) -> list[tuple[int, Span]]:
         size = next((size for size in sizes if size <= rest), sizes[-1])
         count = min(size, rest)
         seen = window.seen - window.rows + done + count
-        tiles.append((size, Span(window.window, window.start + done, count, seen)))
+        tiles.append((size, window._replace(start=window.start + done, rows=count, seen=seen)))
         done += count
     return tiles
 

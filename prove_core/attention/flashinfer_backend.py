@@ -56,6 +56,7 @@ class FlashInferAttention:
         self._specs = tuple(specs)
         self.flashinfer = flashinfer
         self.deterministic = deterministic
+        self.side_span: int | None = 0 if deterministic else None
         self._shape = shape
         device = storage.device
         self._workspace = workspace if workspace is not None else _zeros(_WORKSPACE, torch.uint8, device)

@@ -23,12 +23,17 @@ _SMALLEST_KV_BUCKET = 256  # below this a padded key costs less than another rou
 
 
 class Span(NamedTuple):
-    """Consecutive rows `start .. start + rows - 1` of one window, the last of which sees `seen` keys."""
+    """Consecutive rows `start .. start + rows - 1` of one window, the last of which sees `seen` keys.
+
+    These are the first of the window's, less those from number `skipped` on that are `hidden` from its rows.
+    """
 
     window: int
     start: int
     rows: int
     seen: int
+    skipped: int = 0
+    hidden: int = 0
 
 
 @dataclass(slots=True)
@@ -56,7 +61,7 @@ class Group:
 
     def row_index(self) -> Indices:
         """The pass row behind each padded query, `[n, rows]`: padding repeats a span's last row."""
-        _, start, count, _ = np.array(self.spans).T[:, :, None]
+        _, start, count, *_ = np.array(self.spans).T[:, :, None]
         index: Indices = start + np.minimum(np.arange(self.rows), count - 1)
         return index
 
@@ -89,7 +94,7 @@ class Group:
             first = self.length - self.rows
             holes = tuple(gap._replace(begin=gap.begin - first, end=gap.end - first) for gap in self.gaps)
             return causal_tail(self.rows, per_kv, self.length, dtype, self.device, holes)
-        _, start, count, seen = np.array(self.spans).T[:, :, None]
+        _, start, count, seen, *_ = np.array(self.spans).T[:, :, None]
         rows = self.row_index()
         query = (rows + seen - start - count)[..., None]
         key = np.arange(self.length)
@@ -117,6 +122,19 @@ def windows_of(batch: Batch, page_size: int) -> list[Span]:
     return [span for span in spans if span.rows]
 
 
+def apart(window: Span, gaps: Sequence[Gap]) -> list[Span]:
+    """A window's rows without a gap, then those of each of its gaps, which skip its keys."""
+    end = window.start + window.rows
+    own = [gap for gap in gaps if window.start <= gap.row < end]
+    first = min((gap.row for gap in own), default=end)
+    parts = [window._replace(rows=first - window.start, seen=window.seen - (end - first))]
+    for gap in own:
+        hidden = gap.end - gap.begin
+        seen = window.seen - (end - gap.row - gap.size) - hidden
+        parts.append(Span(window.window, gap.row, gap.size, seen, gap.begin, hidden))
+    return parts
+
+
 def by_size(spans: Sequence[Span]) -> list[list[Span]]:
     """Spans of alike row and key counts together, so that a long prefill chunk or context pads no short ones."""
     buckets: defaultdict[tuple[int, int], list[Span]] = defaultdict(list)
@@ -128,14 +146,20 @@ def by_size(spans: Sequence[Span]) -> list[list[Span]]:
 def build_group(
     batch: Batch, spans: Sequence[Span], *, rows: int, length: int, page_size: int, scratch_page: int
 ) -> Group:
-    """Pad `spans` to `rows` queries and `length` keys; keys past a window's pages lie on the scratch page."""
+    """Pad `spans` to `rows` queries and `length` keys; keys past a window's pages lie on the scratch page.
+
+    Where no span skips keys itself, the batch's gaps hide them.
+    """
     ends, indices = batch.kv_indptr.tolist(), batch.kv_indices.tolist()
-    width = -(-length // page_size)
+    width = -(-(length + max(span.hidden for span in spans)) // page_size)
     tables = [indices[ends[span.window] : ends[span.window + 1]][:width] for span in spans]
     pages = np.array([table + [scratch_page] * (width - len(table)) for table in tables])
     slots = pages[:, :, None] * page_size + np.arange(page_size)
-    slots = slots.reshape(len(spans), -1)[:, :length]
-    return Group(spans, rows, length, slots, batch.slots.device, batch.gaps)
+    slots = slots.reshape(len(spans), -1)
+    keys = np.arange(length)
+    places = np.stack([keys + span.hidden * (keys >= span.skipped) for span in spans])
+    gaps = () if any(span.hidden for span in spans) else batch.gaps
+    return Group(spans, rows, length, np.take_along_axis(slots, places, axis=1), batch.slots.device, gaps)
 
 
 def causal_tail(

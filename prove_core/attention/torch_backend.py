@@ -15,6 +15,8 @@ class TorchAttention:
     Windows of similar size share one product; probabilities are a float32 softmax rounded to the dtype of q.
     """
 
+    side_span: int | None = None
+
     def __init__(self, storage: KVStorage, specs: Sequence[LayerSpec]) -> None:
         self._storage = storage
         self._variants = {(spec.query_heads, spec.kv_heads, spec.window): spec for spec in specs}

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import repeat, takewhile
 
 from prove_core.errors import RequestError
-from prove_core.types import DecodingParams, Gate, GateWeights, Reading
+from prove_core.types import Alternatives, DecodingParams, Gate, GateWeights, Reading, TokenIds
 
 SMALLEST = 1e-6  # probabilities below count as this much: far under any threshold, and their logarithm stays tame
 
@@ -27,6 +27,23 @@ def _leading(passes: Iterable[bool]) -> int:
 def match_length(block: Sequence[int], argmax: Sequence[int]) -> int:
     """Greedy acceptance: candidates that equal the verifying model's own argmax, up to the first that does not."""
     return _leading(token == best for token, best in zip(block, argmax, strict=False))
+
+
+def taken_path(
+    block: TokenIds, argmax: Sequence[int], alternatives: Alternatives, behind: Sequence[TokenIds]
+) -> tuple[TokenIds, int]:
+    """Greedy acceptance of a block with alternatives: the drafts that match, and the model's own token after them.
+
+    Where the block first differs from `argmax`, an alternative that begins with the argmax in that place goes on for as
+    long as its tokens equal `behind`, the model's choices after each of them: empty if they were not read.
+    """
+    accepted = match_length(block, argmax)
+    following = argmax[accepted]
+    for other, choices in zip(alternatives, behind or repeat(()), strict=False):
+        if other.accepted == accepted and other.tokens[0] == following and choices:
+            further = match_length(other.tokens[1:], choices)
+            return block[:accepted] + other.tokens[: further + 1], choices[further]
+    return block[:accepted], following
 
 
 def confident_length(confidences: Sequence[float], tau: float) -> int:

@@ -6,7 +6,7 @@ pass. What is decided by it costs or saves time and changes no output.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prove_core.decoding.blocks import Blocks
@@ -14,7 +14,7 @@ from prove_core.decoding.cost import FREE, LiveCost, PassCost
 from prove_core.decoding.experience import Experience, Mean
 from prove_core.decoding.forecast import Forecast, forecast
 from prove_core.decoding.lookup import Repeats
-from prove_core.decoding.plan import AR_PASS, Plan, RowCost, SharedCost, shared_cost
+from prove_core.decoding.plan import AR_PASS, Other, Plan, RowCost, SharedCost, shared_cost
 from prove_core.types import IDENTITY, Calibration
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ TRIAL, WAIT = 8, 1024  # passes that propose even where AR seems faster, after s
 FIRST_WAIT = 16  # for the first trial: of drafts nothing is known yet
 MEMORY = 0.98  # weight of the past per pass in experience
 CHECK_EVERY = 256  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
-REFRESH = 32  # passes between looks at what costs and blocks have become; fewer at first
+REFRESH = 64  # passes between looks at what costs and blocks have become; fewer at first
 _BETWEEN_MEMORY = 0.95
 _NOTICE_EVERY_S = 10.0
 
@@ -169,13 +169,13 @@ class Controller:
         self.surprise = self._cost.follow(tokens, placeholders, windows, seconds)
         self._between += (1.0 - _BETWEEN_MEMORY) * (between - self._between)
 
-    def seen(self, likely: list[float]) -> None:
-        """Learn from the chances of drafts in hand."""
-        self._blocks.add(likely)
+    def seen(self, likely: Sequence[float], others: Sequence[Other]) -> None:
+        """Learn from the chances of drafts in hand and of the tokens of alternatives to them."""
+        self._blocks.add(likely, others)
 
     def planned(self, plan: Plan) -> None:
         """Count a plan."""
-        turn, choices, tokens = self._turn, self.choices, 1 + plan.drafts
+        turn, choices, tokens = self._turn, self.choices, plan.tokens
         turn.plans += 1
         turn.tokens += tokens
         choices.rows += tokens

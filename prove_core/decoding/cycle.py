@@ -12,13 +12,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length
-from prove_core.decoding.fusion import Drafts, no_drafts, observed, plan_branches
+from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length, taken_path
+from prove_core.decoding.drafts import Drafts, carried, within, worth_verifying
+from prove_core.decoding.fusion import no_drafts, observed, plan_rows
 from prove_core.decoding.limits import Budget
 from prove_core.decoding.lookup import Lookup, Repeat
 from prove_core.decoding.overlap import Foresight, foreseen_stops, proposal_at
 from prove_core.decoding.plan import AR_PASS, Plan
 from prove_core.types import (
+    Alternatives,
     Answer,
     Call,
     Continue,
@@ -73,8 +75,8 @@ Cycle = Generator[Item, Answer | None, Carry]
 class Planner(Protocol):
     """Decides, in mode `auto`, what the next pass of one completion verifies and proposes."""
 
-    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
-        """For drafts with these confidences, or those of `repeat`, where `room` tokens may still be committed."""
+    def plan(self, drafts: Drafts, repeat: Repeat, room: int) -> Plan:
+        """For these drafts, or those of `repeat`, where `room` tokens may still be committed."""
         ...
 
     def learn(self, drafted: int, accepted: int) -> None:
@@ -85,7 +87,7 @@ class Planner(Protocol):
 class _ArOnly:
     """Implements `Planner` where nothing can be proposed, or nothing is known of what that costs."""
 
-    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
+    def plan(self, drafts: Drafts, repeat: Repeat, room: int) -> Plan:
         return AR_PASS
 
     def learn(self, drafted: int, accepted: int) -> None:
@@ -115,11 +117,18 @@ def _gated(block: TokenIds, accepted: int) -> Step:
     return Step(block[:accepted], len(block), accepted, rejected=block[accepted:])
 
 
-def _verified(block: TokenIds, accepted: int, answer: Reading | Fused) -> Step:
-    """The verdict of the proposer itself: `accepted` of the block, then its own next token."""
-    logprobs = answer.logprobs[: accepted + 1]
-    tokens = (*block[:accepted], answer.argmax[accepted])
-    return Step(tokens, len(block), accepted, rejected=block[accepted:], logprobs=logprobs)
+def _verified(block: TokenIds, alternatives: Alternatives, answer: Reading | Fused) -> Step:
+    """The verdict of the proposer itself: the drafts that match, then its own next token."""
+    path, following = taken_path(block, answer.argmax, alternatives, answer.behind)
+    accepted = len(path)
+    longest = max((other.accepted + len(other.tokens) for other in alternatives), default=0)
+    return Step(
+        (*path, following),
+        max(len(block), longest),
+        accepted,
+        rejected=block[accepted:],
+        logprobs=answer.logprobs[: accepted + 1],
+    )
 
 
 def ar(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
@@ -170,9 +179,9 @@ def lossless(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycl
     """The proposer verifies itself: matching prefix plus its own next token. Output: that of `ar`."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
-    block = budget.through_stop(proposal.tokens[1:])
-    if block:
-        yield from _verify_greedily(block)
+    drafts = within(budget, Drafts(proposal.tokens[1:], proposal.confidences[1:], (), proposal.alternatives))
+    if drafts.tokens:
+        yield from _verify_greedily(drafts.tokens, worth_verifying(drafts))
     return None
 
 
@@ -181,14 +190,14 @@ def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Aids) -> Cycl
 
     Output: that of `ar`, as in `lossless`.
     """
-    drafts = carry if isinstance(carry, Drafts) else no_drafts(params.block_size)
-    block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
-    rows = max(0, params.fused_rows - 1 - len(block))
-    branches = plan_branches(drafts.confidences[: len(block)], drafts.outlook, rows, budget.remaining)
-    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches))))
+    drafts = within(budget, carry if isinstance(carry, Drafts) else no_drafts(params.block_size))
+    block = drafts.tokens
+    branches, alternatives = plan_rows(drafts, max(0, params.fused_rows - 1 - len(block)), budget.remaining)
+    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches, alternatives))))
+    step = _verified(block, alternatives, answer)
     accepted = match_length(block, answer.argmax)
-    yield _verified(block, accepted, answer)
-    return Drafts(answer.drafts, answer.confidences, observed(drafts.outlook, len(block), accepted))
+    yield step
+    return carried(answer, step.tokens[accepted + 1 :], observed(drafts.outlook, len(block), accepted))
 
 
 def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cycle:
@@ -197,22 +206,22 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     What the context repeats may take the place of the proposed drafts. Output: that of `ar`.
     """
     planner = aids.planner
-    drafts = carry if isinstance(carry, Drafts) else _NO_DRAFTS
-    block = budget.through_stop(drafts.tokens[: max(0, budget.remaining - 1)])
+    drafts = within(budget, carry) if isinstance(carry, Drafts) else _NO_DRAFTS
     repeat = aids.lookup.find(min(_LOOKED_UP, budget.remaining - 1))
     if repeat.match:
         repeat = replace(repeat, tokens=budget.through_stop(repeat.tokens))
-    plan = planner.plan(drafts.confidences[: len(block)], repeat, budget.remaining)
+    plan = planner.plan(drafts, repeat, budget.remaining)
     if plan is AR_PASS:
         yield from _propose(1)
         planner.learn(0, 0)
         return None
-    block = (repeat.tokens if plan.repeats else block)[: plan.drafts]
-    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches))))
+    block = (repeat if plan.repeats else drafts).tokens[: plan.drafts]
+    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, plan.branches, plan.alternatives))))
+    step = _verified(block, plan.alternatives, answer)
+    planner.learn(len(block), step.accepted)
+    yield step
     accepted = match_length(block, answer.argmax)
-    planner.learn(len(block), accepted)
-    yield _verified(block, accepted, answer)
-    return Drafts(answer.drafts, answer.confidences, ())  # the planner has an outlook of its own
+    return carried(answer, step.tokens[accepted + 1 :], ())  # the planner has an outlook of its own
 
 
 def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
@@ -222,14 +231,13 @@ def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> C
         yield from _propose(1)
         return None
     drafted = cast(Drafted, (yield Request(Role.VERIFIER, Draft(length))))
-    yield from _verify_greedily(budget.through_stop(drafted.tokens))
+    yield from _verify_greedily(budget.through_stop(drafted.tokens), ())
     return None
 
 
-def _verify_greedily(block: tuple[int, ...]) -> Generator[Item, Answer | None, None]:
-    reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block))))
-    accepted = match_length(block, reading.argmax)
-    yield _verified(block, accepted, reading)
+def _verify_greedily(block: TokenIds, alternatives: Alternatives) -> Generator[Item, Answer | None, None]:
+    reading = cast(Reading, (yield Request(Role.PROPOSER, Verify(block, alternatives))))
+    yield _verified(block, alternatives, reading)
 
 
 CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Aids], Cycle]] = {

@@ -8,14 +8,19 @@ spread: that some blocks are sure and others hopeless is what makes choosing wor
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-from prove_core.decoding.plan import SharedCost, options
+from prove_core.decoding.plan import Other, SharedCost, options
 
 FIRST_ROUNDS = 4  # of value iteration where nothing is known
 _UNKNOWN = 0.4  # value of the first draft before that, and of each in those of the one before
 
-Block = tuple[float, ...]
-"""Chances of a block's drafts, each given that those before it match."""
+
+class Block(NamedTuple):
+    """Chances of a block's drafts, each given that those before it match, and the tokens of alternatives to them."""
+
+    chances: tuple[float, ...]
+    others: tuple[Other, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Forecast:
 
 def forecast(blocks: Sequence[Block], cost: SharedCost, earlier: Forecast | None = None) -> Forecast:
     """From blocks of equal depth, at least one; `earlier` is what was found before, for about the same."""
-    depth = len(blocks[0])
+    depth = len(blocks[0].chances)
     found = earlier or Forecast(1.0, tuple(_UNKNOWN ** (1 + j) for j in range(depth)))
     for _ in range(1 if earlier else FIRST_ROUNDS):
         gain = _gain(found.promise, cost)
@@ -53,7 +58,7 @@ def _promise(blocks: Sequence[Block], promise: Sequence[float], cost: SharedCost
     """What one more draft adds to the best a pass can do, on average over the blocks."""
     worth = [0.0] * (len(promise) + 1)
     for block in blocks:
-        found = options(block, promise, cost.alike, price, _ENDLESS, price * cost.row)
+        found = options(block.chances, promise, cost.alike, price, _ENDLESS, price * cost.row, block.others)
         best = found[0].worth
         for drafts in range(len(worth)):
             if drafts < len(found):

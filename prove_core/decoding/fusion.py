@@ -7,27 +7,15 @@ just there. So rows go where they are expected to commit most.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 
-from prove_core.types import Branch, TokenIds
+from prove_core.decoding.drafts import Drafts, beginnings, reach
+from prove_core.types import Alternatives, Branch
 
 _UNKNOWN = 0.6  # chance of a draft that nothing is known of yet, given that those before it matched
 _MEMORY = 0.9  # weight of the past in the outlook, per pass
 _WORTH = 0.02  # expected tokens below which a row is not worth its time
-
-
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """What is carried from pass to pass: tokens proposed to come next, their confidences, and the outlook.
-
-    `outlook[j]` estimates, from this completion so far, the chance that the first j + 1 drafts of a pass all match.
-    """
-
-    tokens: TokenIds
-    confidences: tuple[float, ...]
-    outlook: tuple[float, ...]
 
 
 def no_drafts(block_size: int) -> Drafts:
@@ -63,20 +51,25 @@ def stops(reach: Sequence[float]) -> list[float]:
     return [here - further for here, further in zip([1.0, *reach], [*reach, 0.0], strict=True)]
 
 
-def plan_branches(confidences: Sequence[float], outlook: Sequence[float], rows: int, room: int) -> tuple[Branch, ...]:
-    """The branches worth most within `rows` placeholder rows, by ascending place.
+def plan_rows(drafts: Drafts, rows: int, room: int) -> tuple[tuple[Branch, ...], Alternatives]:
+    """The branches, by ascending place, and tokens of alternatives that are worth most within so many rows.
 
-    A placeholder at depth j behind stop a is expected to commit P(stop at a) * outlook[j] tokens. `room` is how many
-    tokens may still be committed: a + 1 by this pass and one by the next pass anyway, so drafts can use the rest.
+    A placeholder at depth j behind stop a is expected to commit P(stop at a) * outlook[j] tokens, a token of an
+    alternative as many as it is likely to come true. `room` is how many tokens may still be committed: a + 1 by this
+    pass and one by the next pass anyway, so drafts can use the rest.
     """
-    values = [
+    placeholders = [
         (chance * survival, accepted)
-        for accepted, chance in enumerate(stop_chances(confidences))
-        for depth, survival in enumerate(outlook)
-        if chance * survival >= _WORTH and accepted + depth + 3 <= room
+        for accepted, chance in enumerate(stop_chances(drafts.confidences))
+        for depth, survival in enumerate(drafts.outlook)
+        if accepted + depth + 3 <= room
     ]
+    others = [(chance, ~index) for index, other in enumerate(drafts.alternatives) for chance in reach(drafts, other)]
+    values = [value for value in (*placeholders, *others) if value[0] >= _WORTH]
     values.sort(reverse=True)
-    return gathered(accepted for _, accepted in values[:rows])
+    places = [place for _, place in values[:rows]]
+    counts = Counter(~place for place in places if place < 0)
+    return gathered(place for place in places if place >= 0), beginnings(drafts.alternatives, counts)
 
 
 def gathered(places: Iterable[int]) -> tuple[Branch, ...]:

@@ -10,6 +10,7 @@ the tokens per second that a completion gets now. What drafts in hand are worth,
 the plan without rows, which is what is left where nothing pays.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +19,9 @@ from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from prove_core.decoding.cost import PassCost
+from prove_core.decoding.drafts import beginnings
 from prove_core.decoding.fusion import gathered
-from prove_core.types import Branch
+from prove_core.types import Alternatives, Branch
 
 WORTH = 0.01  # expected tokens below which a row is not looked at
 MOST = 64  # rows of one completion that are looked at
@@ -94,12 +96,19 @@ def shared_cost(cost: PassCost, completions: int, max_rows: int, between: float 
 class Plan:
     """A pass of one completion: how many of its drafts to verify, and the branches to run, by ascending place.
 
-    `repeats`: the drafts are those that the context repeats, not those that were proposed.
+    `repeats`: the drafts are those that the context repeats, not those that were proposed. `alternatives` to them are
+    verified too.
     """
 
     drafts: int
     branches: tuple[Branch, ...]
     repeats: bool = False
+    alternatives: Alternatives = ()
+
+    @property
+    def tokens(self) -> int:
+        """Rows of tokens, the completion's last one included."""
+        return 1 + self.drafts + sum(len(other.tokens) for other in self.alternatives)
 
     @property
     def placeholders(self) -> int:
@@ -110,28 +119,50 @@ class Plan:
 AR_PASS = Plan(0, ())
 
 
-class Option(NamedTuple):
-    """The best that a pass can do which verifies `drafts`: its worth, and the stop that each placeholder is behind.
+class Other(NamedTuple):
+    """A token of an alternative, named by its place in the list of them.
 
-    Worth counts tokens beyond the one of plain AR, less what seconds beyond those of plain AR cost.
+    `chance` is that it comes true, and so those before it in the alternative, where the first `accepted` drafts match.
+    """
+
+    accepted: int
+    chance: float
+    alternative: int
+
+
+class Option(NamedTuple):
+    """The best that a pass can do which verifies `drafts`: its worth, and what each of its other rows is for.
+
+    The stop that each placeholder is behind; the alternative that each further token is of. Worth counts tokens beyond
+    the one of plain AR, less what seconds beyond those of plain AR cost.
     """
 
     worth: float
     drafts: int
     places: tuple[int, ...]
+    others: tuple[int, ...] = ()
 
-    @property
-    def plan(self) -> Plan:
-        """As a plan."""
-        return Plan(self.drafts, gathered(self.places)) if self.drafts or self.places else AR_PASS
+    def plan(self, alternatives: Alternatives = ()) -> Plan:
+        """As a plan, for drafts with these alternatives."""
+        if not self.drafts and not self.places:
+            return AR_PASS
+        verified = beginnings(alternatives, Counter(self.others)) if self.others else ()
+        return Plan(self.drafts, gathered(self.places), alternatives=verified)
 
 
 def options(
-    chances: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
+    chances: Sequence[float],
+    promise: Sequence[float],
+    cost: RowCost,
+    price: float,
+    room: int,
+    least: float = 0.0,
+    others: Sequence[Other] = (),
 ) -> list[Option]:
     """By number of drafts verified, from none, the best plan at `price` tokens per second.
 
-    `chances` are those of the drafts in hand, each given that those before it match. `promise[j]` is what a draft at
+    `chances` are those of the drafts in hand, each given that those before it match; `others` the tokens of
+    alternatives, of which those in the place of a verified draft may be verified too. `promise[j]` is what a draft at
     depth j adds to the value of those before it, falling. `room` is how many tokens may still be committed: a + 1 by
     this pass and one by the next anyway, so what it proposes can use the rest. Placeholders worth `least` tokens or
     less are not looked at.
@@ -140,23 +171,38 @@ def options(
     rows, extra, price = cost.rows, cost.extra, price * cost.scale
     free, reach, matched = price * (rows[0] + extra[0]), 1.0, 0.0
     sooner: list[tuple[float, int]] = []  # placeholders behind stops before the last draft, best first
+    beside: list[tuple[float, Other]] = []  # tokens of alternatives to the drafts so far, best first
+    stops: list[float] = []  # chances of those
     found = []
     for drafts in range(min(len(chances) + 1, len(rows))):
-        values = [*sooner, *_behind(drafts, reach, promise, room, least)]
-        values.sort(key=_value, reverse=True)
-        gained = matched + free
-        best, count = gained - price * (rows[drafts] + extra[0]), 0
-        for index, (value, _) in enumerate(values[: len(rows) - 1 - drafts], start=1):
+        gained, tokens = matched + free, drafts
+        best = gained - price * (rows[drafts] + extra[0])
+        for index, (value, _) in enumerate(beside[: len(rows) - 1 - drafts], start=1):
             gained += value
-            worth = gained - price * (rows[drafts + index] + extra[index])
+            worth = gained - price * (rows[drafts + index] + extra[0])
+            if worth > best:
+                best, tokens = worth, drafts + index
+        verified = beside[: tokens - drafts]
+        values = _less(sooner, verified, stops) if verified and sooner else sooner
+        values = [*values, *_behind(drafts, reach, promise, room, least)]
+        values.sort(key=_value, reverse=True)
+        gained, count = best + price * (rows[tokens] + extra[0]), 0
+        for index, (value, _) in enumerate(values[: len(rows) - 1 - tokens], start=1):
+            gained += value
+            worth = gained - price * (rows[tokens + index] + extra[index])
             if worth > best:
                 best, count = worth, index
-        found.append(Option(best, drafts, tuple([place for _, place in values[:count]])))
+        places = tuple([place for _, place in values[:count]])
+        found.append(Option(best, drafts, places, tuple([other.alternative for _, other in verified])))
         if drafts < len(chances):
             further = reach * chances[drafts]
             if further < WORTH:
                 break
+            if others:
+                beside += [(reach * other.chance, other) for other in others if other.accepted == drafts]
+                beside.sort(key=_value, reverse=True)
             sooner += _behind(drafts, reach - further, promise, room, least)
+            stops.append(reach - further)
             reach = further
             matched += reach
     return found
@@ -166,10 +212,23 @@ def plan_pass(
     chances: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
 ) -> Plan:
     """The plan of greatest worth: see `options`. Without a promise drafts in hand are verified as far as that pays."""
-    return max(options(chances, promise, cost, price, room, least), key=_worth).plan
+    return max(options(chances, promise, cost, price, room, least), key=_worth).plan()
 
 
 _worth, _value = attrgetter("worth"), itemgetter(0)
+
+
+def _less(
+    sooner: list[tuple[float, int]], verified: list[tuple[float, Other]], stops: list[float]
+) -> list[tuple[float, int]]:
+    """What placeholders behind stops are worth where alternatives may go on instead of stopping there: then nothing."""
+    shares = [1.0] * len(stops)
+    begun = set()
+    for value, other in verified:
+        if other.alternative not in begun:
+            begun.add(other.alternative)
+            shares[other.accepted] -= value / max(value, stops[other.accepted])
+    return [(value * max(0.0, shares[place]), place) for value, place in sooner]
 
 
 def _behind(place: int, chance: float, promise: Sequence[float], room: int, least: float) -> list[tuple[float, int]]:

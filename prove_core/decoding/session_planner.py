@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 
-from prove_core.decoding.calibration import chances
+from prove_core.decoding.calibration import chances, other_chances
 from prove_core.decoding.controller import MEMORY, TRIAL, Company, Controller
 from prove_core.decoding.cycle import AR_ONLY, Planner
+from prove_core.decoding.drafts import Drafts
 from prove_core.decoding.experience import Experience
 from prove_core.decoding.lookup import Repeat
 from prove_core.decoding.plan import AR_PASS, Option, Plan, options
@@ -45,7 +46,7 @@ class SessionPlanner:
         self._match = 0  # of the repeat at hand for the latest plan, if there was one
         self._repeats = False  # whether that plan verifies it
 
-    def plan(self, confidences: tuple[float, ...], repeat: Repeat, room: int) -> Plan:
+    def plan(self, drafts: Drafts, repeat: Repeat, room: int) -> Plan:
         """See `Planner`."""
         controller = self._controller
         company = controller.company(max(1, self._completions()))
@@ -53,8 +54,8 @@ class SessionPlanner:
         again: list[float] = []
         if repeat.match and controller.repeats.first(repeat.match) > company.least:
             again = controller.repeats.chances(repeat)
-        if company.proposing or confidences or controller.trying:
-            plan = self._weigh(company, confidences, again, room)
+        if company.proposing or drafts.tokens or controller.trying:
+            plan = self._weigh(company, drafts, again, room)
         else:  # a full engine's passes: they must cost nothing
             self._company = None
             plan = self._repeated(company, again, room)
@@ -77,23 +78,25 @@ class SessionPlanner:
             best = max(options(again, (), self._controller.cost(company), company.price, room), key=_worth)
         company.repeating.add(best.worth, company.completions)
         self._repeats = best.worth > _LEAST
-        return replace(best.plan, repeats=True) if self._repeats else AR_PASS
+        return replace(best.plan(), repeats=True) if self._repeats else AR_PASS
 
-    def _weigh(self, company: Company, confidences: tuple[float, ...], again: list[float], room: int) -> Plan:
+    def _weigh(self, company: Company, drafts: Drafts, again: list[float], room: int) -> Plan:
         controller = self._controller
         trying, checking = bool(controller.trying), controller.checking
         proposes = trying or (company.proposing and not checking)
-        likely = [] if company.proposing and checking else chances(controller.calibration, confidences)
+        in_use = drafts.tokens and not (company.proposing and checking)
+        likely = chances(controller.calibration, drafts.confidences) if in_use else []
+        others = other_chances(controller.calibration, drafts, likely) if in_use and drafts.alternatives else ()
         own = 1.0 if trying else min(self._own.ratio, _MOST_OWN)
         promise = [value * own for value in company.forecast.promise[: self._depth]] if proposes else []
         exploring = controller.trying > TRIAL // 2
         price = EXPLORING_PRICE / company.cost.ar if exploring else company.price
         cost = controller.cost(company)
         least = price * company.cost.row
-        found = options(likely, promise, cost, price, room, least)
+        found = options(likely, promise, cost, price, room, least, others)
         best = max(found, key=_worth)
         if likely:
-            controller.seen(likely)
+            controller.seen(likely, others)
             self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
         else:
             self._own.fade()
@@ -108,13 +111,13 @@ class SessionPlanner:
         steady = proposes and not exploring and self._company is company  # its drafts were planned like this
         self._foreseen = _foreseen(company, best) if steady and not self._repeats else 0.0
         self._company = company if proposes else None
-        return replace(instead.plan, repeats=True) if self._repeats else best.plan
+        return replace(instead.plan(), repeats=True) if self._repeats else best.plan(drafts.alternatives)
 
 
 def _foreseen(company: Company, option: Option) -> float:
     """Tokens forecast for the time of a pass in which all completions do so."""
     cost = company.cost.alike
     widest = len(cost.rows) - 1
-    drafts = min(option.drafts, widest)
+    drafts = min(option.drafts + len(option.others), widest)
     seconds = cost.seconds(drafts, min(len(option.places), widest - drafts))
     return company.forecast.gain * (1.0 + seconds / company.cost.ar)

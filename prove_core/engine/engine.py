@@ -244,7 +244,7 @@ class Engine:
         if job.answer_rows > self._scheduler.widest:
             raise RequestError(f"a block of {job.answer_rows} rows; at most {self._scheduler.widest} fit into a pass")
         if self._pool.pages_for(job.length) > self._pool.pages:
-            job.drop_branches()
+            job.drop_extras()
         if self._pool.pages_for(job.length) > self._pool.pages:
             raise PoolExhausted(f"{job.length} positions needed, the KV pool holds {self.capacity} tokens")
         superseded = self._scheduler.remove(job.session)

@@ -7,8 +7,9 @@ from itertools import accumulate, pairwise
 
 from prove_core.errors import ProveError
 from prove_core.kv.sequence import Sequence
-from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
+from prove_core.model.window import PlaceholderGroup, SidePath, Window, WindowOutput
 from prove_core.types import (
+    Alternatives,
     Answer,
     Branch,
     CallRequest,
@@ -47,47 +48,57 @@ class Job:
     passes: int = 0
     pass_seconds: float = 0.0
     placeholders: int = field(init=False)  # rows of the final window
+    _scratch: int = field(init=False)  # rows of it whose KV is not kept
     _block: TokenIds = ()  # of the call, to read after the committed tokens
     _branches: tuple[Branch, ...] = ()
+    _alternatives: Alternatives = ()
     _drafts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         match self.request.call:
-            case Fuse(block, branches) | Continue(block, branches):
+            case Fuse(block, branches, alternatives):
+                self._block, self._branches, self._alternatives = block, branches, alternatives
+            case Continue(block, branches):
                 self._block, self._branches = block, branches
-            case Verify(block):
-                self._block = block
+            case Verify(block, alternatives):
+                self._block, self._alternatives = block, alternatives
             case Propose(block_size) if block_size > 1:
                 self._branches = (Branch(0, block_size - 1),)
+        self._count()
+
+    def _count(self) -> None:
         self.placeholders = sum([branch.placeholders for branch in self._branches])
+        self._scratch = self.placeholders + sum([len(other.tokens) for other in self._alternatives])
 
     @property
     def _ahead(self) -> TokenIds:
         """Tokens to read after the committed ones."""
         return self._block or tuple(self._drafts)
 
-    def drop_branches(self) -> None:
-        """Do without what a pass proposes behind a block, where a pool would be too small for it."""
+    def drop_extras(self) -> None:
+        """Do without alternatives and what a pass proposes behind a block, where a pool would be too small for them."""
+        self._alternatives = ()
         if isinstance(self.request.call, Fuse | Continue):
             self.request = replace(self.request, call=replace(self.request.call, branches=()))
-            self._branches, self.placeholders = (), 0
+            self._branches = ()
+        self._count()
 
     @property
     def length(self) -> int:
         """Positions the call needs pages for at its end."""
         call = self.request.call
         ahead = call.length if isinstance(call, Draft) else len(self._ahead)
-        return len(self.sequence.tokens) + ahead + self.placeholders
+        return len(self.sequence.tokens) + ahead + self._scratch + len(self._alternatives)  # as `Window.length`
 
     @property
     def rows(self) -> int:
         """Rows still to run for the next window that yields logits, prefill included."""
-        return len(self.sequence.tokens) + len(self._ahead) - self._start() + self.placeholders
+        return len(self.sequence.tokens) + len(self._ahead) - self._start() + self._scratch
 
     @property
     def answer_rows(self) -> int:
         """Rows that yield logits together: one pass must hold them."""
-        return len(self._block) + 1 + self.placeholders
+        return len(self._block) + 1 + self._scratch
 
     def _first_logits(self) -> int:
         """Position of the first row whose logits are wanted."""
@@ -120,12 +131,13 @@ class Job:
         targets = self._block
         last = len(tokens) - 1 - len(targets)  # the token that comes before the block
         groups = tuple([PlaceholderGroup(last + b.accepted, b.placeholders) for b in self._branches])
+        sides = tuple([SidePath(last + other.accepted, other.tokens) for other in self._alternatives])
         sampling = self.request.sampling
         penalizes = sampling is not None and sampling.penalizes
         before = self.sequence.cached[:] if groups or penalizes else ()
-        call, floor = self.request.call, self.request.floor
-        how = isinstance(call, Continue), not isinstance(call, Fuse)
-        return Window(tokens, start, self.sequence.pages, groups, logits, targets, floor, sampling, before, *how)
+        call, floor, pages = self.request.call, self.request.floor, self.sequence.pages
+        how = isinstance(call, Continue), not isinstance(call, Fuse), sides
+        return Window(tokens, start, pages, groups, logits, targets, floor, sampling, before, *how)
 
     def absorb(self, window: Window, output: WindowOutput, seconds: float) -> Answer | None:
         """Account for a window that has run; the call's answer once it is complete."""
@@ -137,13 +149,14 @@ class Job:
         match self.request.call:
             case Propose():
                 tokens, confidences = output.argmax + output.drafts, output.confidences + output.draft_confidences
-                return Proposal(tokens, confidences, output.logprobs)
+                return Proposal(tokens, confidences, output.logprobs, output.alternatives)
             case Fuse():
-                return Fused(output.argmax, output.drafts, output.draft_confidences, output.logprobs)
+                drafts, confidences = output.drafts, output.draft_confidences
+                return Fused(output.argmax, drafts, confidences, output.logprobs, output.behind, output.alternatives)
             case Continue(_, branches):
                 return Continued(_proposals(branches, output))
             case Verify():
-                return Reading(output.argmax, output.probabilities, output.logprobs)
+                return Reading(output.argmax, output.probabilities, output.logprobs, output.behind)
             case Draft(length):
                 self._drafts.append(output.argmax[0])
                 return Drafted(tuple(self._drafts)) if len(self._drafts) == length else None

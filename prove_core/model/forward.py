@@ -35,6 +35,11 @@ class ModelForward:
         self._rows = rows
         self._tap = _Tap(model.get_output_embeddings()) if states else None
 
+    @property
+    def side_span(self) -> int | None:
+        """See `sides`."""
+        return self._backend.side_span
+
     def fixed(self, shape: FixedShape) -> "ModelForward":
         """The same over static buffers, for passes of one shape. The backend must be `Graphable`."""
         fixed = copy(self)

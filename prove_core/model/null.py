@@ -8,7 +8,8 @@ from prove_core.attention.base import LayerSpec
 from prove_core.attention.torch_backend import TorchAttention
 from prove_core.kv.storage import KVStorage
 from prove_core.model.pack import pack
-from prove_core.model.window import PassOutput, Window, WindowOutput
+from prove_core.model.window import PassOutput, SidePath, Window, WindowOutput
+from prove_core.types import TokenIds
 
 
 class NullRunner:
@@ -48,4 +49,9 @@ class NullRunner:
         agreed = tuple(float(a == b) for a, b in zip(argmax, window.targets, strict=False))
         groups = window.chosen(argmax)
         drafts = tuple(self.token_at(group.index + i) for group in groups for i in range(group.count))
-        return WindowOutput(argmax, (1.0,) * window.logits, agreed, drafts, (1.0,) * len(drafts))
+        behind = tuple(self._follows(window, side) for side in window.sides)
+        return WindowOutput(argmax, (1.0,) * window.logits, agreed, drafts, (1.0,) * len(drafts), behind=behind)
+
+    def _follows(self, window: Window, side: SidePath) -> TokenIds:
+        first = window.follows(side) + 1
+        return tuple(self.token_at(index) for index in range(first, first + side.count))

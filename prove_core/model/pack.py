@@ -8,7 +8,8 @@ import torch
 
 from prove_core.attention.base import Batch, Gap
 from prove_core.model.shapes import PassKind, PassShape
-from prove_core.model.window import PlaceholderGroup, Window
+from prove_core.model.sides import placed
+from prove_core.model.window import SidePath, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +47,30 @@ class Layout:
     gaps: list[Gap] = field(default_factory=list)
 
 
-def lay_out(windows: Sequence[Window], *, page_size: int, placeholder_id: int) -> Layout:
-    """Lay the windows' rows out one after another."""
+def lay_out(windows: Sequence[Window], *, page_size: int, placeholder_id: int, in_pairs: bool = False) -> Layout:
+    """Lay the windows' rows out one after another, their keys too, where side paths' need not lie `in_pairs`."""
     layout = Layout()
     ids, positions, slots, logits = layout.ids, layout.positions, layout.slots, layout.logits
     for window in windows:
-        first, start, length = len(ids), window.start, window.length
+        length = window.end
+        places = list(range(window.start, length))
         ids.extend(window.tokens)
-        positions.extend(range(start, window.end))
-        for group in window.groups:
-            row, count, follows = len(ids), group.count, start + group.after + 1
-            layout.gaps.extend(_gap(window, group, row, first))
-            layout.placeholders.extend(range(row, row + count))
-            layout.ordinals.extend(range(count))
-            ids.extend([placeholder_id] * count)
+        positions.extend(places)
+        for part, at in placed(window, in_pairs=in_pairs):
+            row, count, follows = len(ids), part.count, window.follows(part)
+            length = at + count
+            places.extend(range(at, length))
             positions.extend(range(follows, follows + count))
+            if follows < at and count:
+                layout.gaps.append(Gap(row, count, follows, at))
+            if isinstance(part, SidePath):
+                ids.extend(part.tokens)
+            else:
+                layout.placeholders.extend(range(row, row + count))
+                layout.ordinals.extend(range(count))
+                ids.extend([placeholder_id] * count)
         table = window.pages[: -(-length // page_size)]
-        slots.extend([table[p // page_size] * page_size + p % page_size for p in range(start, length)])
+        slots.extend([table[p // page_size] * page_size + p % page_size for p in places])
         layout.kv_indices.extend(table)
         rows = len(ids)
         logits.extend(range(rows - window.outputs, rows))
@@ -133,12 +141,6 @@ def _span(rows: list[int]) -> slice | None:
     if rows and rows[-1] - rows[0] + 1 == len(rows):
         return slice(rows[0], rows[-1] + 1)
     return None
-
-
-def _gap(window: Window, group: PlaceholderGroup, row: int, first: int) -> list[Gap]:
-    """The keys between a group, which begins at `row` of the pass, and the token that it follows."""
-    begin, end = window.start + group.after + 1, window.start + row - first
-    return [Gap(row, group.count, begin, end)] if begin < end and group.count else []
 
 
 def _tensors(

@@ -7,7 +7,7 @@ import msgspec
 
 from prove_core.errors import RanksLost
 from prove_core.model.ranks import Ranks
-from prove_core.model.window import PassOutput, PlaceholderGroup, Runner, Window
+from prove_core.model.window import PassOutput, PlaceholderGroup, Runner, SidePath, Window
 
 _END = b""
 
@@ -28,6 +28,7 @@ class _Rows(msgspec.Struct, frozen=True, array_like=True):
     pages: list[int]
     groups: list[tuple[int, int]]
     logits: int
+    sides: list[tuple[int, tuple[int, ...]]]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -44,6 +45,7 @@ def encode(windows: Sequence[Window]) -> bytes:
                 list(window.pages),
                 [(group.after, group.count) for group in window.groups],
                 window.logits,
+                [(side.after, side.tokens) for side in window.sides],
             )
             for window in windows
         ]
@@ -54,7 +56,12 @@ def decode(message: bytes) -> list[Window]:
     """The windows of `encode`: targets, floors and sampling are left out."""
     return [
         Window(
-            rows.tokens, rows.start, rows.pages, tuple(PlaceholderGroup(*group) for group in rows.groups), rows.logits
+            rows.tokens,
+            rows.start,
+            rows.pages,
+            tuple(PlaceholderGroup(*group) for group in rows.groups),
+            rows.logits,
+            sides=tuple(SidePath(*side) for side in rows.sides),
         )
         for rows in _decoder.decode(message)
     ]

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from prove_core.model.alternatives import RANKS, Candidates, alternatives
 from prove_core.model.draw import draw
 from prove_core.model.head_walk import HeadWalk
 from prove_core.model.noise import all_scattered, scatter
@@ -21,7 +22,7 @@ from prove_core.model.recall import Recall, contexts, match_features
 from prove_core.model.sampled import occurrences
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.window import Window, WindowOutput
-from prove_core.types import SamplingParams
+from prove_core.types import Alternatives, SamplingParams
 
 
 @dataclass(slots=True)
@@ -105,13 +106,20 @@ class _HeadScores:
         return ids, scores
 
 
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What the rows of a block propose, with its confidences; and alternatives, where its tokens are the likeliest."""
+
+    ids: list[int]
+    confidences: list[float]
+    alternatives: Alternatives = ()
+
+
 class Walk(Protocol):
     """The head down blocks that take the likeliest token each time."""
 
-    def __call__(
-        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]
-    ) -> list[tuple[list[int], list[float]]]:
-        """Ids and confidences of each block, given as its first row, its rows, and the tokens that it follows.
+    def __call__(self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]) -> list[Walked]:
+        """Of each block, given as its first row, its rows, and the tokens that it follows.
 
         hidden [rows, hidden] and logits [rows, vocabulary] as in `Refiner.refine`.
         """
@@ -152,26 +160,22 @@ class Refiner:
         `hidden` may be None without a head.
         """
         blocks = _blocks(windows, outputs, sampled_only=self._head is None, recalls=self.recall is not None)
-        walked = []
+        walked: list[tuple[_Block, Walked]] = []
         if self._straight is not None and hidden is not None:
             plain = [block for block in blocks if not block.samples]
             blocks = [block for block in blocks if block.samples]
             asked = [(block.first, block.rows, block.context + array("i", (block.token,))) for block in plain]
             found = self._straight(hidden, logits, asked) if asked else []
-            walked = [(block, *block_found) for block, block_found in zip(plain, found, strict=True)]
+            walked = list(zip(plain, found, strict=True))
         for group in [[block] for block in blocks] if self._alone else [blocks] if blocks else []:
             walked += self._walk(hidden, logits, group)
         refined = list(outputs)
         walked.sort(key=lambda walk: walk[0].first)
         for window, walks in groupby(walked, key=lambda walk: walk[0].window):
-            _, ids, confidences = zip(*walks, strict=True)
-            own, drafts = outputs[window], (tuple(chain(*ids)), tuple(chain(*confidences)))
-            refined[window] = WindowOutput(own.argmax, own.confidences, own.probabilities, *drafts, own.logprobs)
+            refined[window] = _with_drafts(outputs[window], windows[window], [found for _, found in walks])
         return refined
 
-    def _walk(
-        self, hidden: Tensor | None, logits: Tensor, blocks: list[_Block]
-    ) -> list[tuple[_Block, list[int], list[float]]]:
+    def _walk(self, hidden: Tensor | None, logits: Tensor, blocks: list[_Block]) -> list[tuple[_Block, Walked]]:
         """Down the placeholders of all `blocks` at once, deepest first, so that those that go on are a prefix."""
         blocks = sorted(blocks, key=lambda block: -block.rows)
         previous = torch.tensor([block.token for block in blocks], device=logits.device)
@@ -183,6 +187,7 @@ class Refiner:
             candidates = _HeadScores(self, self._head, hidden, logits, rows, blocks)
         ids: list[list[int]] = [[] for _ in blocks]
         confidences: list[list[float]] = [[] for _ in blocks]
+        others: list[list[Candidates]] = [[] for _ in blocks]
         for depth in depths:
             going = blocks[: len(alive[depth])]
             adjusting = [(i, b, b.sampling) for i, b in enumerate(going) if b.sampling and b.sampling.adjusts]
@@ -191,12 +196,23 @@ class Refiner:
                 adjust(own[i], sampling, block.seen)
             chosen_from, scores = candidates.score(depth, own, previous[: len(going)], bool(adjusting))
             previous, confidence = _choices(chosen_from, scores, going, depth)
+            leading = _leading(chosen_from, scores) if chosen_from is not None else []
             for i, (token, probability) in enumerate(zip(previous.tolist(), confidence.tolist(), strict=True)):
                 ids[i].append(token)
                 confidences[i].append(probability)
+                others[i].append(_others(token, *leading[i]) if leading else ())
                 if going[i].penalizes:
                     blocks[i] = replace(going[i], seen=going[i].seen.then(token))
-        return list(zip(blocks, ids, confidences, strict=True))
+        return [
+            (block, Walked(ids[i], confidences[i], () if block.samples else alternatives(confidences[i], others[i])))
+            for i, block in enumerate(blocks)
+        ]
+
+
+def _with_drafts(own: WindowOutput, window: Window, found: list[Walked]) -> WindowOutput:
+    drafts = tuple(chain(*[each.ids for each in found])), tuple(chain(*[each.confidences for each in found]))
+    others = found[0].alternatives if len(found) == 1 and window.sampling is None else ()
+    return WindowOutput(own.argmax, own.confidences, own.probabilities, *drafts, own.logprobs, own.behind, others)
 
 
 def _choices(ids: Tensor | None, scores: Tensor, blocks: list[_Block], depth: int) -> tuple[Tensor, Tensor]:
@@ -213,6 +229,16 @@ def _choices(ids: Tensor | None, scores: Tensor, blocks: list[_Block], depth: in
         best[where] = draw(scores[where], [ask for _, ask in drawing], scattered)
     probability = torch.softmax(scores, -1).gather(-1, best[:, None])[:, 0]
     return best if ids is None else ids.gather(-1, best[:, None])[:, 0], probability
+
+
+def _leading(ids: Tensor, scores: Tensor) -> list[tuple[list[int], list[float]]]:
+    """Each row's likeliest ids, and their probabilities among the candidates."""
+    probabilities, where = torch.softmax(scores, -1).topk(min(RANKS + 1, scores.shape[1]), dim=-1)
+    return list(zip(ids.gather(-1, where).tolist(), probabilities.tolist(), strict=True))
+
+
+def _others(chosen: int, ids: list[int], probabilities: list[float]) -> Candidates:
+    return [(id, chance) for id, chance in zip(ids, probabilities, strict=True) if id != chosen][:RANKS]
 
 
 def _blocks(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -23,6 +24,7 @@ from prove_core.model.rows import RowMask
 from prove_core.model.scores import Scorer, read_rows
 from prove_core.model.sequential import SequentialHead
 from prove_core.model.shapes import PassShape, fitting
+from prove_core.model.sides import readable, spread
 from prove_core.model.threads import ThreadChoice
 from prove_core.model.tiled import TILE, make_deterministic
 from prove_core.model.window import PassOutput, Window
@@ -99,7 +101,7 @@ class ModelRunner:
     @torch.inference_mode()
     def follow(self, windows: Sequence[Window]) -> None:
         """The same pass as `run`, for a rank that shares in its products and chooses nothing."""
-        self._prepared(windows)()
+        self._prepared(self._readable(windows))()
 
     @torch.inference_mode()
     def record(self, shapes: Sequence[PassShape], recorder: Recorder, progress: Progress = SILENT) -> None:
@@ -129,6 +131,7 @@ class ModelRunner:
 
     def _outputs(self, windows: Sequence[Window], *, bare: bool) -> PassOutput:
         """`bare`: torch computes nothing, and logits come as they are to be read."""
+        asked, windows = windows, self._readable(windows)
         forward = self._prepared(windows)
         begin = time.perf_counter()
         logits, states = forward()
@@ -136,13 +139,26 @@ class ModelRunner:
         scores = self._scorer.score(masked, windows)
         if any(window.groups for window in windows):
             scores = self._refiner.refine(states, masked, windows, scores)
+        if windows is not asked:
+            scores = [
+                replace(score, behind=spread(own.sides, window.sides, score.behind)) if own.sides else score
+                for own, window, score in zip(asked, windows, scores, strict=True)
+            ]
         return PassOutput(outputs=scores, seconds=time.perf_counter() - begin)
+
+    def _readable(self, windows: Sequence[Window]) -> Sequence[Window]:
+        """Without the side paths that would not have the bits of what they stand for."""
+        if not any(window.sides for window in windows):
+            return windows
+        span = (self.native or self._forward).side_span
+        return [replace(window, sides=tuple(readable(window, span))) if window.sides else window for window in windows]
 
     def _prepared(self, windows: Sequence[Window]) -> Callable[[], Logits]:
         """The pass, with all in place that its layers look up: to be called once."""
         if self.native is not None:
             page_size, placeholder_id = self._storage.page_size, self._placeholder_id
-            return partial(self.native.run, lay_out(windows, page_size=page_size, placeholder_id=placeholder_id))
+            layout = lay_out(windows, page_size=page_size, placeholder_id=placeholder_id, in_pairs=True)
+            return partial(self.native.run, layout)
         shape = fitting(windows, self._recorded, self._storage.page_size)
         packed = self._packed(windows, shape)
         if shape is None:

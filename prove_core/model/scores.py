@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from prove_core.model.logprobs import with_logprobs
 from prove_core.model.sampled import adjust_token_rows, drawn_token_rows
 from prove_core.model.window import Window, WindowOutput
+from prove_core.types import TokenIds
 
 
 @dataclass(slots=True)
@@ -127,9 +129,9 @@ def _predicted(window: Window) -> Iterator[int]:
     """For each of a window's outputs the index in its sequence of the token that it predicts."""
     if window.logits:
         yield from range(window.end - window.logits + 1, window.end + 1)
-        for group in window.groups:
-            follows = window.start + group.after + 2
-            yield from range(follows, follows + group.count)
+        for part in window.parts:
+            first = window.follows(part) + 1
+            yield from range(first, first + part.count)
 
 
 def _asked(windows: Sequence[Window], *, drafts: bool) -> Asked:
@@ -137,9 +139,10 @@ def _asked(windows: Sequence[Window], *, drafts: bool) -> Asked:
     first = 0
     for window in windows:
         outputs = window.outputs
-        read = outputs if drafts else window.logits
+        tokens = window.logits + window.side_rows
+        read = outputs if drafts or not outputs else tokens
         asked.rows.extend(range(first, first + read))
-        asked.weighed.extend([window.weighs] * window.logits + [True] * (read - window.logits))
+        asked.weighed.extend([window.weighs] * window.logits + [False] * window.side_rows + [True] * (read - tokens))
         if window.weighs:
             asked.where.extend(range(first, first + len(window.targets)))
             asked.ids.extend(window.targets)
@@ -159,6 +162,14 @@ def _split(windows: Sequence[Window], read: Read, *, drafts: bool) -> list[Windo
         chosen = window.chosen(argmax) if drafts else []
         own = [row + group.row + i for group in chosen for i in range(group.count)]
         found = tuple([best[draft] for draft in own]), tuple([confidences[draft] for draft in own])
-        outputs.append(WindowOutput(argmax, weights, tuple(read.probabilities[target:target_end]), *found))
+        behind = _behind(window, best, end) if window.sides else ()
+        probabilities = tuple(read.probabilities[target:target_end])
+        outputs.append(WindowOutput(argmax, weights, probabilities, *found, behind=behind))
         row, target = row + window.outputs, target_end
     return outputs
+
+
+def _behind(window: Window, best: list[int], row: int) -> tuple[TokenIds, ...]:
+    """What the side paths' rows choose, which begin at `row`."""
+    ends = [*accumulate((side.count for side in window.sides), initial=row)]
+    return tuple(tuple(best[begin:end]) for begin, end in pairwise(ends))

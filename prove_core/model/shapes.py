@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from prove_core.model.window import Window
+from prove_core.model.window import SidePath, Window
 
 _WINDOWS = (1, 2, 4, 8, 16, 32, 64)
 _LONGEST_MASKED = 32768  # keys of a window in a recorded tree: its mask has a buffer of fixed size
@@ -85,8 +85,9 @@ def kind_of(windows: Iterable[Window]) -> PassKind:
 
 def _kind(window: Window) -> PassKind:
     kind, behind = PassKind.PLAIN, len(window.tokens)
-    for group in window.groups:
-        if group.count:
-            kind = max(kind, PassKind.PROPOSING if group.after + 1 == behind else PassKind.TREE)
-            behind += group.count
+    for part in window.parts:
+        if part.count:
+            own = PassKind.PLAIN if isinstance(part, SidePath) else PassKind.PROPOSING
+            kind = max(kind, own if part.after + 1 == behind else PassKind.TREE)
+            behind += part.count
     return kind

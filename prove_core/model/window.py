@@ -5,7 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prove_core.types import Floor, Logprobs, SamplingParams, TokenIds
+from prove_core.types import Alternatives, Floor, Logprobs, SamplingParams, TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class SidePath:
+    """Tokens that follow the window's token number `after` (from 0) in the place of those behind it."""
+
+    after: int
+    tokens: TokenIds
+
+    @property
+    def count(self) -> int:
+        """Its rows."""
+        return len(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +44,17 @@ class ChosenGroup:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One sequence's rows in a pass: `tokens`, then the placeholder rows of each group.
+    """One sequence's rows in a pass: `tokens`, then the rows of each side path, then the placeholders of each group.
 
     `tokens[i]` sits at position `start + i`; the KV of positions below `start` is valid in `pages`, and the pass leaves
-    that of `tokens` there too. The j-th placeholder of a group (from 1) sits at position `start + after + j`, sees what
-    `tokens[after]` sees and the group's earlier placeholders. Its KV is scratch, kept behind that of `tokens`: the next
+    that of `tokens` there too. The j-th row of a side path or group (from 1) sits at position `start + after + j`, sees
+    what `tokens[after]` sees and the earlier rows of its own. Its KV is scratch, kept behind that of `tokens`: the next
     pass overwrites it. `pages` has room for every row. Of `tokens` the last `logits` rows want an output (0: a prefill
-    chunk), and all placeholders of a group that gets one: see `WindowOutput.drafts`. `targets[i]` is an id to score at
-    the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`. `before` are the ids
-    below `start`, needed only where `sampling` penalizes or groups recall what came before. `every` group is in use, or
-    the one that `chosen` finds. `weighs`: probabilities of the tokens' choices and targets are wanted.
+    chunk), of `sides` all rows, and all placeholders of a group that gets one: see `WindowOutput`. `targets[i]` is an
+    id to score at the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`.
+    `before` are the ids below `start`, needed only where `sampling` penalizes or groups recall what came before.
+    `every` group is in use, or the one that `chosen` finds. `weighs`: probabilities of the tokens' choices and targets
+    are wanted. Only a window without `sampling` may have `sides`, and then with logits.
     """
 
     tokens: Sequence[int]
@@ -54,10 +68,13 @@ class Window:
     before: Sequence[int] = ()
     every: bool = False
     weighs: bool = True
+    sides: tuple[SidePath, ...] = ()
     placeholders: int = field(init=False, repr=False, compare=False)  # rows of all groups: asked for all the time
+    side_rows: int = field(init=False, repr=False, compare=False)  # those of all side paths
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placeholders", sum([group.count for group in self.groups]))
+        object.__setattr__(self, "side_rows", sum([side.count for side in self.sides]))
 
     def chosen(self, argmax: TokenIds) -> list[ChosenGroup]:
         """The groups in use: all, or the one, if any, that goes on where `targets` stop being their rows' `argmax`.
@@ -69,7 +86,7 @@ class Window:
         matches = (target == best for target, best in zip(self.targets, argmax, strict=False))
         accepted = next((index for index, match in enumerate(matches) if not match), len(self.targets))
         stop = len(self.tokens) - 1 + accepted - len(self.targets)
-        found, row = [], self.logits
+        found, row = [], self.logits + self.side_rows
         for group in self.groups:
             if group.count and (self.every or group.after == stop):
                 behind = group.after - len(self.tokens)  # seen from the end
@@ -84,24 +101,33 @@ class Window:
         return known[: chosen.index - 1]
 
     @property
+    def parts(self) -> tuple[SidePath | PlaceholderGroup, ...]:
+        """What comes behind the tokens, in the order of rows."""
+        return (*self.sides, *self.groups)
+
+    @property
     def rows(self) -> int:
         """Rows this window adds to the pass."""
-        return len(self.tokens) + self.placeholders
+        return len(self.tokens) + self.side_rows + self.placeholders
 
     @property
     def outputs(self) -> int:
-        """Rows whose logits are computed: those of tokens first, then those of the groups."""
-        return self.logits + self.placeholders if self.logits else 0
+        """Rows whose logits are computed: those of tokens, then of side paths, then of the groups."""
+        return self.logits + self.side_rows + self.placeholders if self.logits else 0
 
     @property
     def end(self) -> int:
         """Position behind that of the last token."""
         return self.start + len(self.tokens)
 
+    def follows(self, part: SidePath | PlaceholderGroup) -> int:
+        """Position of a part's first row."""
+        return self.start + part.after + 1
+
     @property
     def length(self) -> int:
-        """Rows of KV, scratch included, that `pages` must have room for."""
-        return self.start + self.rows
+        """Rows of KV, scratch included, that `pages` must have room for: a side path may leave one free before it."""
+        return self.start + self.rows + len(self.sides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +142,10 @@ class WindowOutput:
     `drafts` and `draft_confidences` are what the placeholders of the groups in use propose, group after group: of the
     one that stands where the window's targets, read as a block to verify, stop being the argmax (nothing if there is no
     such group), or of every one. A window without targets stops at its last token. Probabilities are float32 softmax at
-    temperature 1 over the ids the tokenizer has, less banned ones.
+    temperature 1 over the ids the tokenizer has, less banned ones. `alternatives` are to `drafts`, where one group is
+    in use and the window has no sampling of its own.
+
+    `behind[k]` are the chosen ids of the rows of side path k.
     """
 
     argmax: TokenIds
@@ -125,6 +154,8 @@ class WindowOutput:
     drafts: TokenIds = ()
     draft_confidences: tuple[float, ...] = ()
     logprobs: Logprobs = ()
+    behind: tuple[TokenIds, ...] = ()
+    alternatives: Alternatives = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from prove_core.decoding.fusion import no_drafts, plan_branches
+from prove_core.decoding.drafts import Drafts
+from prove_core.decoding.fusion import no_drafts, plan_rows
 from prove_core.model.apply import GatedLinear
 from prove_core.model.packed import PackedLinear
 from prove_core.model.rows import RowMask
@@ -58,7 +59,8 @@ def _fused(rows: int) -> Shape:
     """A window of mode `fused` in the midst of a completion: half of its rows verify, at most a block's."""
     drafts = min(_BLOCK - 1, rows // 2 - 1)
     room = 2 * rows  # no end in sight
-    branches = plan_branches((_MATCHES,) * drafts, no_drafts(_BLOCK).outlook, rows - 1 - drafts, room)
+    verified = Drafts((0,) * drafts, (_MATCHES,) * drafts, no_drafts(_BLOCK).outlook)
+    branches, _ = plan_rows(verified, rows - 1 - drafts, room)
     return Shape(1 + drafts, tuple(PlaceholderGroup(branch.accepted, branch.placeholders) for branch in branches))
 
 

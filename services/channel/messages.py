@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import get_args
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from prove_core import errors
 from prove_core.errors import ProveError, RequestError
 from prove_core.types import (
+    Alternatives,
     Answer,
     Call,
     CallRequest,
@@ -180,12 +182,13 @@ def _check(request: CallRequest) -> None:
     block: TokenIds = ()
     sizes: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
+    alternatives: Alternatives = ()
     match call:
-        case Verify(block):
+        case Verify(block, alternatives):
             pass
         case Propose(size) | Draft(size):
             sizes = (size,)
-        case Fuse(block, branches):
+        case Fuse(block, branches, alternatives):
             sizes = tuple(branch.placeholders for branch in branches)
             places = tuple(branch.accepted for branch in branches)
         case Continue(block, branches):
@@ -193,7 +196,12 @@ def _check(request: CallRequest) -> None:
             places = tuple(branch.accepted for branch in branches)
     if max(places, default=0) > len(block) or len(set(places)) < len(places):
         raise MalformedBody(f"{type(call).__name__} frame with a branch outside its block, or two in one place")
-    if min((commit.keep, *commit.append, *block, *places), default=0) < 0 or min(sizes, default=1) < 1:
+    if not all(0 <= other.accepted <= len(block) and other.tokens for other in alternatives):
+        raise MalformedBody(f"{type(call).__name__} frame with an alternative outside its block, or without tokens")
+    if alternatives and request.sampling is not None:
+        raise MalformedBody(f"{type(call).__name__} frame with alternatives and sampling")
+    ids = (*commit.append, *block, *chain.from_iterable(other.tokens for other in alternatives))
+    if min((commit.keep, *ids, *places), default=0) < 0 or min(sizes, default=1) < 1:
         raise MalformedBody(f"{type(call).__name__} frame with a negative id, keep or size")
     _check_sampling(request.sampling)
 

@@ -5,8 +5,8 @@ import time
 import zlib
 from collections.abc import Sequence
 
-from prove_core.model.window import PassOutput, Window, WindowOutput
-from prove_core.types import Logprobs, TokenLogprob
+from prove_core.model.window import PassOutput, SidePath, Window, WindowOutput
+from prove_core.types import Alternative, Alternatives, Logprobs, TokenLogprob
 
 VOCABULARY = 50
 GARBAGE = -1
@@ -46,9 +46,8 @@ class ToyRunner:
             new = set(slots[window.start :])
             assert not (new & written), "two windows of a pass write the same slot"
             written |= new
-            for slot, token in zip(
-                slots[window.start :], [*window.tokens, *[GARBAGE] * window.placeholders], strict=True
-            ):
+            scratch = [GARBAGE] * (window.length - window.end)
+            for slot, token in zip(slots[window.start :], [*window.tokens, *scratch], strict=True):
                 self.slots[slot] = token
             context = [self.slots[slot] for slot in slots[: window.end]]
             assert GARBAGE not in context, "a placeholder's KV was read as context"
@@ -70,17 +69,44 @@ class ToyRunner:
             self.next_token(context[: position + 1], self._banned(window, position + 1), self._seed(window))
             for position in range(window.end - window.logits, window.end)
         )
-        drafts = tuple(
-            guess
-            for group in window.chosen(argmax)
-            for guess in self._guesses(window, [*context[: group.index - 1], group.token], group.count)
-        )
+        groups = window.chosen(argmax)
+        drafts: tuple[int, ...] = ()
+        others: Alternatives = ()
+        for group in groups:
+            truth = [*context[: group.index - 1], group.token]
+            guesses = self._guesses(window, truth, group.count)
+            drafts += guesses
+            others = self._alternatives(window, truth, guesses)
+        behind = tuple(self._behind(window, side, context) for side in window.sides)
         confidences = tuple(self.random.random() for _ in argmax)
         probabilities = tuple(
             0.9 if target == best else 0.001 for target, best in zip(window.targets, argmax, strict=False)
         )
         guessed = tuple(self.random.random() for _ in drafts)
-        return WindowOutput(argmax, confidences, probabilities, drafts, guessed, self._logprobs(window, argmax))
+        others = others if len(groups) == 1 and window.sampling is None else ()
+        logprobs = self._logprobs(window, argmax)
+        return WindowOutput(argmax, confidences, probabilities, drafts, guessed, logprobs, behind, others)
+
+    def _behind(self, window: Window, side: SidePath, context: list[int]) -> tuple[int, ...]:
+        """What the model says after each token of a side path."""
+        before = context[: window.start + side.after + 1]
+        paths = [[*before, *side.tokens[: index + 1]] for index in range(side.count)]
+        return tuple(self.next_token(path, self._banned(window, len(path))) for path in paths)
+
+    def _alternatives(self, window: Window, truth: list[int], guesses: tuple[int, ...]) -> Alternatives:
+        """In the place of some guesses what is right, or is not, with what comes after that."""
+        found = []
+        for accepted, guess in enumerate(guesses):
+            before = [*truth, *guesses[:accepted]]
+            right = self.next_token(before, self._banned(window, len(before)))
+            first = right if self.random.random() < self.luck else (right + 2) % VOCABULARY
+            if first == guess or first in self._banned(window, len(before)):
+                continue
+            following = self._guesses(window, [*before, first], self.random.randrange(3))
+            chances = tuple(self.random.random() for _ in range(1 + len(following)))
+            found.append(Alternative(accepted, (first, *following), chances))
+        self.random.shuffle(found)
+        return tuple(found)
 
     def _logprobs(self, window: Window, argmax: tuple[int, ...]) -> Logprobs:
         """Made up, but the same wherever a token is chosen."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from prove_core import errors
 from prove_core.types import (
+    Alternative,
     Branch,
     CallRequest,
     CallResult,
@@ -55,6 +56,8 @@ MESSAGES: list[Message] = [
     CallRequest(COMMIT, Draft(4), None, SAMPLING),
     GENERATE,
     CallRequest(COMMIT, Fuse((4, 5), (Branch(0, 3), Branch(2, 1)))),
+    CallRequest(COMMIT, Fuse((4, 5), (Branch(0, 3),), (Alternative(1, (7, 8), (0.5, 0.25)), Alternative(0, (6,))))),
+    CallRequest(COMMIT, Verify((4, 5), (Alternative(1, (7, 8), (0.5, 0.25)),))),
     CallRequest(COMMIT, Continue((4, 5), (Branch(0, 3), Branch(2, 0)))),
     GenerateRequest("s", (1, 2), DecodingParams(Mode.LOSSLESS, Gate.VERIFIER), Limits(9, frozenset({2, 7}), 1)),
     GenerateRequest(
@@ -64,6 +67,8 @@ MESSAGES: list[Message] = [
     CallResult(Reading((1, 2, 3), (0.5, 0.25)), 2, 0.5, 0.25),
     CallResult(Drafted((1, 2)), 2, 0.5, 0.25),
     CallResult(Fused((1, 2, 3), (4,), (0.5,)), 1, 0.5, 0.25),
+    CallResult(Fused((1, 2), (4,), (0.5,), (), ((3, 4), (5,)), (Alternative(0, (6,), (0.5,)),)), 1, 0.5, 0.25),
+    CallResult(Reading((1, 2), (0.5,), behind=((3, 4), (5,))), 1, 0.5, 0.25),
     CallResult(Continued((Proposal((1, 2), (0.5, 0.25)), Proposal((3,), (1.0,)))), 1, 0.5, 0.25),
     Step((1, 2, 3), 4, 2, Cost(1, 2, 3, 0.5)),
     Step((1, 2, 3), 4, 2, rejected=(9, 8)),
@@ -137,6 +142,11 @@ def test_other_versions_and_kinds_are_refused() -> None:
         CallRequest(Commit("s", 1, 0, (1,)), Propose(0)),
         CallRequest(Commit("s", 1, 0, (1,)), Draft(0)),
         CallRequest(Commit("s", 1, 0, (1,)), Verify((3, -2))),
+        CallRequest(Commit("s", 1, 0, (1,)), Verify((3, 2), (Alternative(0, (5, -1)),))),
+        CallRequest(Commit("s", 1, 0, (1,)), Verify((3, 2), (Alternative(0, ()),))),
+        CallRequest(Commit("s", 1, 0, (1,)), Fuse((3, 2), (), (Alternative(3, (5,)),))),
+        CallRequest(Commit("s", 1, 0, (1,)), Fuse((3, 2), (), (Alternative(-1, (5,)),))),
+        CallRequest(Commit("s", 1, 0, (1,)), Fuse((3,), (), (Alternative(0, (5,)),)), sampling=SamplingParams(1)),
     ],
 )
 def test_meaningless_numbers_are_refused(request_: CallRequest) -> None:

@@ -34,6 +34,7 @@ class NativeForward:
         self, model: Parts, specs: Sequence[LayerSpec], storage: KVStorage, home: Path, *, portable: bool = False
     ) -> None:
         self.library = library(home, portable=portable)
+        self.side_span = self.library.chunk
         self._kept = Kept()
         self._rotary = RotaryTable(model.rotary)
         self._page_size = storage.page_size
@@ -71,9 +72,9 @@ class NativeForward:
         wanted = len(layout.logits)
         logits, states = self._answers(wanted)
         own = layout.ids, layout.positions, layout.slots, layout.placeholders, layout.ordinals, layout.logits
-        paged = layout.qo_indptr, layout.kv_indptr, layout.kv_indices, layout.last_page_len
+        paged = layout.qo_indptr, layout.kv_indptr, layout.kv_indices
         _long, (ids, positions, slots, placeholders, ordinals, outputs, _) = _side_by_side("q", own)
-        _short, (windows, pages, page_table, last_page, gaps, _) = _side_by_side("i", (*paged, chain(*layout.gaps)))
+        _short, (windows, pages, page_table, gaps, _) = _side_by_side("i", (*paged, chain(*layout.gaps)))
         task = Task(
             ids=ids,
             positions=positions,
@@ -83,14 +84,13 @@ class NativeForward:
             windows=windows,
             pages=pages,
             page_table=page_table,
-            last_page=last_page,
             gaps=gaps,
             outputs=outputs,
             logits=address(logits),
             states=address(states),
             rows=len(layout.ids),
             placeholder_count=len(layout.placeholders),
-            window_count=len(layout.last_page_len),
+            window_count=len(layout.qo_indptr) - 1,
             gap_count=len(layout.gaps),
             output_count=wanted,
             threads=torch.get_num_threads(),

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from prove_core.model.alternatives import MOST
+
 
 class Weight(ctypes.Structure):
     """A product of packed weights, with what an adapter adds on placeholder rows."""
@@ -83,7 +85,6 @@ class Task(ctypes.Structure):
         ("windows", c_void_p),
         ("pages", c_void_p),
         ("page_table", c_void_p),
-        ("last_page", c_void_p),
         ("gaps", c_void_p),
         ("outputs", c_void_p),
         ("logits", c_void_p),
@@ -120,6 +121,18 @@ class Block(ctypes.Structure):
     """A block of placeholders: the tokens that they follow, and its rows."""
 
     _fields_ = (("context", c_void_p), ("length", c_int32), ("first", c_int32), ("rows", c_int32))
+
+
+class Other(ctypes.Structure):
+    """A token of an alternative: `kernels/walk.h`."""
+
+    _fields_ = (("accepted", c_int32), ("alternative", c_int32), ("token", c_int32), ("probability", c_float))
+
+
+class Others(ctypes.Structure):
+    """Those of a block, of which there are `count`."""
+
+    _fields_ = (("count", c_int32), ("tokens", Other * MOST))
 
 
 def begin(numbers: "array[int] | array[float]") -> int:

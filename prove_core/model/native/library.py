@@ -12,7 +12,7 @@ from ctypes import POINTER, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
-from prove_core.model.native.interface import Block, Head, Model, Task
+from prove_core.model.native.interface import Block, Head, Model, Others, Task
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ class Library:
         self.new_workspace.argtypes, self.new_workspace.restype = (), c_void_p
         self.release_workspace = code.prove_release
         self.release_workspace.argtypes, self.release_workspace.restype = (c_void_p,), None
+        self.chunk: int = code.prove_chunk()
         self.run = code.prove_pass
         self.run.argtypes, self.run.restype = (POINTER(Model), POINTER(Task), c_void_p), c_int64
         self.read = code.prove_read
@@ -47,7 +48,8 @@ class Library:
         self.embed.argtypes = (c_void_p, c_void_p, c_int32, c_int32, c_int64, c_int32, c_void_p)
         self.embed.restype = None
         self.walk = code.prove_walk
-        self.walk.argtypes = (POINTER(Head), POINTER(Block), c_int32, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)
+        blocks, numbers = (POINTER(Head), POINTER(Block), c_int32), (c_void_p, c_void_p, c_int32, c_void_p, c_void_p)
+        self.walk.argtypes = (*blocks, *numbers, POINTER(Others))
         self.walk.restype = None
 
 

@@ -4,15 +4,20 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from prove_core.model.native.interface import Block, Head, address, begin
+from prove_core.model.native.interface import Block, Head, Other, Others, address, begin
 from prove_core.model.native.library import Library
 from prove_core.model.native.weights import WIDE, Kept, in_blocks
 from prove_core.model.recall import Recall
+from prove_core.model.refine import Walked
 from prove_core.model.sequential import SequentialHead
+from prove_core.types import Alternative, Alternatives
+
+T = TypeVar("T", Block, Others)
 
 
 class NativeWalk:
@@ -44,24 +49,27 @@ class NativeWalk:
         sizes = (*head.a.shape, output.shape[1])
         return all(size % WIDE == 0 for size in sizes) and head.a.dtype is output.dtype is torch.bfloat16
 
-    def __call__(
-        self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]
-    ) -> list[tuple[list[int], list[float]]]:
+    def __call__(self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]) -> list[Walked]:
         """See `refine.Walk`."""
         parts = [(first, first + count) for first, count, _ in blocks]
         rows = max([end for _, end in parts])
         ids, probabilities = array("q", [0]) * rows, array("f", [0.0]) * rows
+        others = _array(Others, len(blocks))()
         self._library.walk(
             self._head,
-            _array(len(blocks))(*[_block(*block) for block in blocks]),
+            _array(Block, len(blocks))(*[_block(*block) for block in blocks]),
             len(blocks),
             address(logits),
             address(hidden),
             torch.get_num_threads(),
             begin(ids),
             begin(probabilities),
+            others,
         )
-        return [(ids[first:end].tolist(), probabilities[first:end].tolist()) for first, end in parts]
+        return [
+            Walked(ids[first:end].tolist(), probabilities[first:end].tolist(), _alternatives(each))
+            for (first, end), each in zip(parts, others, strict=True)
+        ]
 
 
 def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
@@ -74,9 +82,23 @@ def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
 
 
 @lru_cache
-def _array(count: int) -> type[ctypes.Array[Block]]:
+def _array(kind: type[T], count: int) -> type[ctypes.Array[T]]:
     """A type of ctypes' own is made anew each time otherwise: slow."""
-    return Block * count
+    return kind * count
+
+
+def _alternatives(others: Others) -> Alternatives:
+    found: list[list[Other]] = []
+    for other in others.tokens[: others.count]:
+        if other.alternative == len(found):
+            found.append([])
+        found[other.alternative].append(other)
+    return tuple(
+        [
+            Alternative(way[0].accepted, tuple([each.token for each in way]), tuple([each.probability for each in way]))
+            for way in found
+        ]
+    )
 
 
 def _block(first: int, rows: int, context: "array[int]") -> Block:

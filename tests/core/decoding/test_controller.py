@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ import pytest
 from prove_core.decoding.controller import WAIT, Controller
 from prove_core.decoding.cost import PassCost
 from prove_core.decoding.cycle import AR_ONLY
+from prove_core.decoding.drafts import Drafts
 from prove_core.decoding.lookup import NO_REPEAT, Repeat
 from prove_core.decoding.session_planner import planner_for
 from prove_core.types import IDENTITY
@@ -37,6 +39,10 @@ class Run:
         return sum(a != b for a, b in pairwise(chunks))
 
 
+def in_hand(confidences: Sequence[float]) -> Drafts:
+    return Drafts((0,) * len(confidences), tuple(confidences), ())
+
+
 def simulate(
     controller: Controller, truth: PassCost, skill: float, passes: int, completions: int = 1, noise: float = 0.2
 ) -> Run:
@@ -45,7 +51,7 @@ def simulate(
     planner = planner_for(controller, 8, lambda: completions)
     run, drafts = Run(0, 0.0, []), list[float]()
     for _ in range(passes):
-        plan = planner.plan(tuple(drafts), NO_REPEAT, 10_000)
+        plan = planner.plan(in_hand(drafts), NO_REPEAT, 10_000)
         accepted = 0
         while accepted < plan.drafts and chance.random() < drafts[accepted]:
             accepted += 1
@@ -122,7 +128,7 @@ def test_repeats_are_verified_where_they_pay(right: float, completions: int) -> 
     tokens, seconds, ar = 0, 0.0, ROWS_ONLY.seconds(completions, 0, completions)
     for _ in range(3000):
         repeat = Repeat((1, 2, 3, 4), 3) if chance.random() < 0.7 else NO_REPEAT
-        plan = planner.plan((), repeat, 10_000)
+        plan = planner.plan(in_hand(()), repeat, 10_000)
         assert plan.drafts <= len(repeat.tokens)
         accepted = 0
         while accepted < plan.drafts and chance.random() < right:
@@ -143,9 +149,9 @@ def test_the_better_of_proposed_and_repeated_drafts_are_verified() -> None:
         controller.repeats.learn(4, drafted=2, accepted=2)
     planner = planner_for(controller, 8, lambda: 1)
     repeat = Repeat((1, 2, 3), 4)
-    assert not planner.plan((0.97, 0.97, 0.97, 0.97), repeat, 10_000).repeats
-    plan = planner.plan((0.05, 0.05), repeat, 10_000)
+    assert not planner.plan(in_hand((0.97, 0.97, 0.97, 0.97)), repeat, 10_000).repeats
+    plan = planner.plan(in_hand((0.05, 0.05)), repeat, 10_000)
     assert plan.repeats
     assert plan.drafts
     planner.learn(plan.drafts, 0)
-    assert not planner.plan((0.05, 0.05), Repeat((), 0), 10_000).repeats
+    assert not planner.plan(in_hand((0.05, 0.05)), Repeat((), 0), 10_000).repeats

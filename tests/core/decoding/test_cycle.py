@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from prove_core.decoding.cycle import Request, decode
 from prove_core.types import (
+    Alternative,
+    Alternatives,
     Answer,
     DecodingParams,
     Draft,
@@ -23,6 +25,7 @@ from prove_core.types import (
     Reading,
     Role,
     Step,
+    TokenIds,
     Verify,
 )
 
@@ -37,6 +40,25 @@ class Script:
     target: Sequence[int]
     guess: Callable[[int], int]
     position: int = 0
+    others: Callable[[int], int | None] = lambda _: None
+    """An alternative to the guess for a position, which goes on with the target's next token."""
+
+    def alternatives(self, at: int, count: int) -> Alternatives:
+        """To the `count` guesses for positions from `at` on."""
+        firsts = [(i, other) for i in range(count) if (other := self.others(at + i)) is not None]
+        return tuple(Alternative(i, (first, self.target[at + i + 1]), (0.9, 0.9)) for i, first in firsts)
+
+    def behind(self, at: int, block: TokenIds, alternatives: Alternatives) -> tuple[TokenIds, ...]:
+        """What the target says in alternatives to a block at `at`."""
+
+        def after(path: Sequence[int]) -> int:
+            right = list(path) == list(self.target[at : at + len(path)])
+            return self.target[at + len(path)] if right else 66
+
+        return tuple(
+            tuple(after([*block[: other.accepted], *other.tokens[: i + 1]]) for i in range(len(other.tokens)))
+            for other in alternatives
+        )
 
     def answer(self, request: Request) -> Answer:
         """The answer to `request` when `position` target tokens are committed."""
@@ -44,18 +66,21 @@ class Script:
         match request.call:
             case Propose(size):
                 tokens = (self.target[at], *(self.guess(at + i) for i in range(1, size)))
-                return Proposal(tokens, (0.5,) * size)
-            case Verify(block):
+                return Proposal(tokens, (0.5,) * size, alternatives=self.alternatives(at + 1, size - 1))
+            case Verify(block, alternatives):
                 argmax = [self.target[at + i] for i in range(len(block) + 1)]
                 good = [0.9 if t == d else 0.0 for t, d in zip(argmax, block, strict=False)]
-                return Reading(tuple(argmax), tuple(good))
-            case Fuse(block, branches):
+                return Reading(tuple(argmax), tuple(good), behind=self.behind(at, block, alternatives))
+            case Fuse(block, branches, alternatives):
                 argmax = [self.target[at + i] for i in range(len(block) + 1)]
                 matches = (t == d for t, d in zip(argmax, block, strict=False))
                 right = next((i for i, match in enumerate(matches) if not match), len(block))
                 count = next((b.placeholders for b in branches if b.accepted == right), 0)
                 drafts = tuple(self.guess(at + right + 1 + i) for i in range(count))
-                return Fused(tuple(argmax), drafts, (0.5,) * count)
+                behind = self.behind(at, block, alternatives)
+                return Fused(
+                    tuple(argmax), drafts, (0.5,) * count, (), behind, self.alternatives(at + right + 1, count)
+                )
             case Draft(length):
                 return Drafted(tuple(self.guess(at + i) for i in range(length)))
 
@@ -131,18 +156,25 @@ def test_max_tokens_one_spends_one_pass(params: DecodingParams) -> None:
 @pytest.mark.parametrize("mode", EXACT)
 @given(
     wrong=st.sets(st.integers(0, 39)),
+    others=st.dictionaries(st.integers(0, 39), st.booleans()),
     block=st.integers(1, 17),
     cap=st.integers(1, 40),
     stop_at=st.one_of(st.none(), st.integers(0, 39)),
 )
 def test_exact_modes_reproduce_the_target(
-    mode: Mode, wrong: set[int], block: int, cap: int, stop_at: int | None
+    mode: Mode, wrong: set[int], others: dict[int, bool], block: int, cap: int, stop_at: int | None
 ) -> None:
+    """Whatever is guessed, and whatever alternatives there are to it: right ones, or others."""
     target = list(range(100, 140))
     if stop_at is not None:
         target[stop_at] = STOP
     padded = [*target, *range(1000, 1100)]
-    script = Script(padded, lambda i: 77 if i in wrong else padded[i])
+    others = {place: right for place, right in others.items() if place in wrong or not right}
+    script = Script(
+        padded,
+        lambda i: 77 if i in wrong else padded[i],
+        others=lambda i: (padded[i] if others[i] else 55) if i in others else None,
+    )
     params = DecodingParams(mode, block_size=block, draft_length=block)
     done = run(script, params, Limits(cap, frozenset({STOP})))
     stopped = stop_at is not None and stop_at < cap

@@ -26,14 +26,14 @@ def decoded(blocks: list[Block], cost: SharedCost, found: Forecast, passes: int)
     """Tokens per AR pass's time of completions that all do as the forecast says, one of them looked at."""
     chance = random.Random(3)
     price = max(1.0, found.gain) / cost.ar
-    tokens, seconds, drafts = 0, 0.0, Block()
+    tokens, seconds, drafts = 0, 0.0, tuple[float, ...]()
     for _ in range(passes):
         plan = plan_pass(drafts, found.promise, cost.alike, price, 10_000)
         accepted = 0
         while accepted < plan.drafts and chance.random() < drafts[accepted]:
             accepted += 1
         count = next((branch.placeholders for branch in plan.branches if branch.accepted == accepted), 0)
-        drafts = chance.choice(blocks)[:count]
+        drafts = chance.choice(blocks).chances[:count]
         tokens += 1 + accepted
         seconds += cost.ar + cost.alike.seconds(plan.drafts, plan.placeholders)
     return tokens * cost.ar / seconds
@@ -42,7 +42,7 @@ def decoded(blocks: list[Block], cost: SharedCost, found: Forecast, passes: int)
 @pytest.mark.parametrize("completions", [1, 2, 4])
 def test_the_gain_foreseen_is_the_gain_that_comes(completions: int) -> None:
     chance = random.Random(1)
-    blocks = [tuple(chance.betavariate(3.0, 1.0) for _ in range(7)) for _ in range(40)]
+    blocks = [Block(tuple(chance.betavariate(3.0, 1.0) for _ in range(7))) for _ in range(40)]
     cost = shared_cost(COST, completions, 192)
     found = settled(blocks, cost)
     assert found.gain > 1.2
@@ -50,19 +50,23 @@ def test_the_gain_foreseen_is_the_gain_that_comes(completions: int) -> None:
 
 
 def test_sure_drafts_that_cost_nothing_are_worth_themselves() -> None:
-    found = settled([(1.0,) * 7], shared_cost(FREE, 1, 192))
+    found = settled([Block((1.0,) * 7)], shared_cost(FREE, 1, 192))
     assert found.gain == pytest.approx(8.0, rel=1e-3)
     assert sum(found.promise) == pytest.approx(7.0, rel=1e-3)
 
 
 def test_hopeless_drafts_are_worth_nothing() -> None:
-    found = settled([(0.0,) * 7], shared_cost(COST, 1, 192))
+    found = settled([Block((0.0,) * 7)], shared_cost(COST, 1, 192))
     assert found.gain < 1.0
     assert max(found.promise) == pytest.approx(0.0, abs=1e-9)
 
 
 @given(
-    st.lists(st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5).map(tuple), min_size=1, max_size=6),
+    st.lists(
+        st.lists(st.floats(0.0, 1.0), min_size=5, max_size=5).map(lambda each: Block(tuple(each))),
+        min_size=1,
+        max_size=6,
+    ),
     st.integers(1, 80),
 )
 def test_a_promise_falls_and_is_never_a_threat(blocks: list[Block], completions: int) -> None:
@@ -76,8 +80,8 @@ def test_blocks_seen_take_the_place_of_what_was_made_up() -> None:
     blocks = Blocks(3)
     for _ in range(1000):
         blocks.add([0.25, 0.5])
-    assert {block[:2] for block in blocks.kept} == {(0.25, 0.5)}
-    assert all(len(block) == 3 for block in blocks.kept)
+    assert {block.chances[:2] for block in blocks.kept} == {(0.25, 0.5)}
+    assert all(len(block.chances) == 3 for block in blocks.kept)
 
 
 def test_experience_is_of_late() -> None:

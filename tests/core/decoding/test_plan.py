@@ -1,6 +1,6 @@
 """What a pass of mode `auto` verifies and proposes: against the best of all plans, found slowly."""
 
-from itertools import accumulate, product
+from itertools import accumulate, combinations, product
 from operator import mul
 
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prove_core.decoding.cost import FREE, PassCost, fitted
-from prove_core.decoding.plan import AR_PASS, WORTH, RowCost, plan_pass, shared_cost
+from prove_core.decoding.plan import AR_PASS, WORTH, Other, RowCost, options, plan_pass, shared_cost
 from tests.core.decoding.test_fusion import falling
 
 chances = st.lists(st.floats(0.0, 1.0), max_size=3)
@@ -70,6 +70,37 @@ def test_no_other_plan_is_worth_more(
     )
     neglected = WORTH * 4 * 4  # drafts and rows that are hardly worth anything are not looked at
     assert worth(plan.drafts, tuple(found), likely, promise, rows, price) >= best - neglected - 1e-9
+
+
+@given(
+    chances,
+    st.lists(st.tuples(st.integers(0, 2), st.floats(0.0, 1.0)), max_size=4),
+    st.builds(costs, measured, cheap),
+    st.floats(0.1, 60.0),
+    st.integers(1, 3),
+)
+def test_alternatives_are_verified_where_they_pay(
+    likely: list[float], ways: list[tuple[int, float]], cost: PassCost, price: float, completions: int
+) -> None:
+    """No alternative is likelier than the draft in its place."""
+    others = [
+        Other(accepted, share * min(likely[accepted], 1 - likely[accepted]), index)
+        for index, (accepted, share) in enumerate(ways)
+        if accepted < len(likely)
+    ]
+    rows = shared_cost(cost, completions, 30).alike
+    best = max(options(likely, (), rows, price, 100, 0.0, others), key=lambda option: option.worth)
+    reach = [1.0, *accumulate(likely, mul)]
+    most = max(
+        sum(reach[1 : drafts + 1]) + sum(reach[o.accepted] * o.chance for o in some) - price * rows.seconds(spent, 0)
+        for drafts in range(len(likely) + 1)
+        for count in range(len(others) + 1)
+        for some in combinations([o for o in others if o.accepted < drafts], count)
+        if (spent := drafts + count) < len(rows.rows)
+    )
+    assert all(ways[index][0] < best.drafts for index in best.others)
+    assert best.worth >= most - WORTH * 3 * 5 - 1e-9
+    assert best.worth <= most + 1e-9
 
 
 def test_rows_cost_what_the_pass_of_all_comes_to() -> None:

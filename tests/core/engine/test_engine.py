@@ -71,6 +71,27 @@ def test_every_acceptance_length_occurs_and_caches_agree_with_the_commit() -> No
     assert seen == set(range(8))
 
 
+@pytest.mark.parametrize("mode", [Mode.LOSSLESS, Mode.FUSED, Mode.AUTO])
+def test_alternatives_come_true_and_change_no_token(mode: Mode) -> None:
+    runner = ToyRunner(4, 0.6)
+    params = DecodingParams(mode, block_size=8)
+    with running(runner, engine_config()) as engine:
+        for index in range(8):
+            outcome = generate(engine, [index, 1, 2], params, Limits(120))
+            assert outcome.tokens == continuation([index, 1, 2], 120)
+    windows = [window for windows in runner.passes for window in windows]
+    read_again = [window for window in windows if window.start > 3 and window.rows > window.outputs]
+    assert any(window.sides for window in windows)
+    assert read_again, "no token of an alternative was committed"
+
+
+@pytest.mark.parametrize("tokens", [64, 68, 72])
+def test_a_pool_too_small_for_alternatives_verifies_the_block(tokens: int) -> None:
+    with running(ToyRunner(4, 0.5), engine_config(tokens=tokens)) as engine:
+        outcome = generate(engine, PROMPT, DecodingParams(Mode.LOSSLESS, block_size=8), Limits(56 - len(PROMPT)))
+    assert outcome.tokens == continuation(PROMPT, 56 - len(PROMPT))
+
+
 @pytest.mark.parametrize("mode", [Mode.PROVE, Mode.SPECULATIVE, Mode.LOSSLESS, Mode.FUSED])
 def test_acceptance_does_not_decay(mode: Mode) -> None:
     """Trap 28: a KV that drifts out of step shows as acceptance that falls along a long completion."""

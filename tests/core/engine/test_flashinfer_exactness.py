@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from prove_core.model.window import ChosenGroup
 from prove_core.types import DecodingParams, Limits, Mode
 from tests.core.engine.harness import engine_config, generate, running
 from tests.core.engine.test_tiny_exactness import AdversarialRunner
@@ -13,19 +12,10 @@ from tests.core.model.test_graphs import PAGE, PAGES, SHAPES, runner_of
 TOKENS = 20
 
 
-class Guessing(AdversarialRunner):
-    """Within the vocabulary of the model here."""
-
-    def _guesses(self, group: ChosenGroup) -> list[int]:
-        true = (self.truth[group.index :] + [0] * group.count)[: group.count]
-        right = self._random.randint(0, group.count)
-        return [*true[:right], *(self._random.randrange(90) for _ in range(group.count - right))]
-
-
 @pytest.mark.parametrize("prompt_length", [3, 21])
 def test_deterministic_modes_equal_ar(prompt_length: int) -> None:
     prompt = [random.Random(prompt_length).randrange(90) for _ in range(prompt_length)]
-    runner = Guessing(runner_of([], deterministic=True), seed=1)
+    runner = AdversarialRunner(runner_of([], deterministic=True), seed=1, vocabulary=90)
     with running(runner, engine_config(tokens=PAGES * PAGE, page_size=PAGE)) as engine:
         ar = generate(engine, prompt, DecodingParams(Mode.AR), Limits(TOKENS)).tokens
         runner.truth = [*prompt, *ar]

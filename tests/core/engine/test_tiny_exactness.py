@@ -10,7 +10,7 @@ import torch
 
 from prove_core.model.runner import ModelRunner
 from prove_core.model.window import ChosenGroup, PassOutput, Window
-from prove_core.types import DecodingParams, Limits, Mode
+from prove_core.types import Alternative, Alternatives, DecodingParams, Limits, Mode
 from tests.core.engine.harness import engine_config, generate, running
 from tests.core.tiny import PAGE_SIZE, VOCABULARY, tiny_model, tiny_runner
 
@@ -18,26 +18,43 @@ TOKENS = 128
 
 
 class AdversarialRunner:
-    """Replaces what placeholders propose by the true continuation, up to a random place, and by noise after it."""
+    """Replaces what placeholders propose by the true continuation, up to a random place, and by noise after it.
 
-    def __init__(self, inner: ModelRunner, seed: int) -> None:
+    Noise is of ids below `vocabulary`.
+    """
+
+    def __init__(self, inner: ModelRunner, seed: int, vocabulary: int = VOCABULARY - 1) -> None:
         self._inner = inner
+        self._vocabulary = vocabulary
         self._random = random.Random(seed)
         self.truth: list[int] = []  # of the one sequence under way
 
     def run(self, windows: Sequence[Window]) -> PassOutput:
         """As the inner runner, but for the proposals."""
         output = self._inner.run(windows)
-        rows = [
-            replace(rows, drafts=tuple(guess for group in window.chosen(rows.argmax) for guess in self._guesses(group)))
-            for window, rows in zip(windows, output.outputs, strict=True)
-        ]
+        rows = []
+        for window, found in zip(windows, output.outputs, strict=True):
+            groups = window.chosen(found.argmax)
+            guesses = tuple(guess for group in groups for guess in self._guesses(group))
+            plain = bool(groups) and window.sampling is None
+            others = self._alternatives(groups[0].index, guesses) if plain else ()
+            rows.append(replace(found, drafts=guesses, alternatives=others))
         return replace(output, outputs=rows)
+
+    def _alternatives(self, index: int, guesses: tuple[int, ...]) -> Alternatives:
+        """To some guesses, the first of them for `index`: the truth and two tokens behind it, or noise."""
+        found = []
+        for place, guess in enumerate(guesses):
+            true = self.truth[index + place : index + place + 1 + self._random.randrange(3)]
+            path = true if self._random.random() < 0.5 else [self._random.randrange(self._vocabulary)]
+            if path and path[0] != guess:
+                found.append(Alternative(place, tuple(path), (0.9,) * len(path)))
+        return tuple(found)
 
     def _guesses(self, group: ChosenGroup) -> list[int]:
         guesses = (self.truth[group.index :] + [0] * group.count)[: group.count]
         for index in range(self._random.randint(0, group.count), group.count):
-            guesses[index] = self._random.randrange(VOCABULARY - 1)
+            guesses[index] = self._random.randrange(self._vocabulary)
         return guesses
 
 

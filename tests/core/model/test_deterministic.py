@@ -13,7 +13,7 @@ from prove_core.model.apply import GatedLinear
 from prove_core.model.probe import probe
 from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
-from prove_core.model.window import PlaceholderGroup, Window
+from prove_core.model.window import PlaceholderGroup, SidePath, Window
 from tests.core.model.test_probe import build
 from tests.core.tiny import FAMILIES, VOCABULARY, tiny_model, tiny_runner
 
@@ -97,7 +97,11 @@ def test_a_tree_of_drafts_changes_no_bit_of_tokens(family: str) -> None:
     """A fused window: tokens to verify, and placeholders behind three of them."""
     runner = tiny_runner(tiny_model(family, dtype=torch.bfloat16), pages=200, deterministic=True)
     plain = Window(TOKENS[:9], 0, PAGES, logits=6, targets=tuple(TOKENS[4:9]))
-    tree = replace(plain, groups=(PlaceholderGroup(3, 4), PlaceholderGroup(5, 7), PlaceholderGroup(8, 2)))
+    tree = replace(
+        plain,
+        groups=(PlaceholderGroup(3, 4), PlaceholderGroup(5, 7), PlaceholderGroup(8, 2)),
+        sides=(SidePath(4, (3, 4)), SidePath(6, (5,))),
+    )
     (expected,) = runner.run([plain]).outputs
     for windows in ([tree], [*neighbours(3), tree]):
         output = runner.run(windows).outputs[-1]
@@ -106,6 +110,28 @@ def test_a_tree_of_drafts_changes_no_bit_of_tokens(family: str) -> None:
             expected.confidences,
             expected.probabilities,
         )
+
+
+@torch.inference_mode()
+def answers(runner: ModelRunner, windows: list[Window]) -> torch.Tensor:
+    """The logits of all rows that want some."""
+    logits = runner._prepared(windows)()[0]
+    return logits[: sum(window.outputs for window in windows)].clone()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_side_path_has_the_bits_of_what_it_stands_for(family: str) -> None:
+    """What the model says along it is what it says where its tokens have been committed."""
+    runner = tiny_runner(tiny_model(family, dtype=torch.bfloat16), pages=200, deterministic=True)
+    sides = tuple(SidePath(after, tuple(TOKENS[50 + after : 50 + after + 1 + after % 3])) for after in (3, 4, 4, 7, 8))
+    window = Window(TOKENS[:9], 0, PAGES, (PlaceholderGroup(8, 2),), 6, tuple(TOKENS[4:9]), sides=sides)
+    for company in ([], neighbours(3)):
+        rows = answers(runner, [*company, window])[-window.outputs :][window.logits :]
+        for side in sides:
+            path = [*TOKENS[: side.after + 1], *side.tokens]
+            said = answers(runner, [Window(path, 0, range(100, 110), logits=side.count)])
+            own, rows = rows[: side.count], rows[side.count :]
+            assert torch.equal(own, said[: side.count])
 
 
 def test_equals_the_ordinary_mode_but_for_rounding() -> None:

@@ -4,7 +4,10 @@ import copy
 import itertools
 import random
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,7 @@ from prove_core.attention.base import LayerSpec
 from prove_core.attention.torch_backend import TorchAttention
 from prove_core.errors import UnsupportedModel
 from prove_core.kv.storage import KVStorage
+from prove_core.model.alternatives import LEAST, MOST
 from prove_core.model.apply import GatedLinear
 from prove_core.model.cache import home
 from prove_core.model.fuse import fuse_projections
@@ -46,7 +50,9 @@ from prove_core.model.rows import RowMask
 from prove_core.model.runner import ModelRunner
 from prove_core.model.scores import Asked, Scorer, read_rows
 from prove_core.model.sequential import CANDIDATES, SequentialHead
-from prove_core.model.window import PlaceholderGroup, Window, WindowOutput
+from prove_core.model.sides import readable
+from prove_core.model.window import PlaceholderGroup, SidePath, Window, WindowOutput
+from prove_core.types import Alternatives
 from tests.core.tiny import tiny_model
 
 VOCABULARY = 100  # no whole number of blocks
@@ -206,6 +212,39 @@ def test_a_branch_has_the_bits_of_what_it_follows() -> None:
     assert (grown.drafts, grown.draft_confidences) == (alone.drafts, alone.draft_confidences)
 
 
+def test_a_side_path_has_the_bits_of_what_it_stands_for() -> None:
+    """Near the end of a span of keys and far from it, at odd and even places, alone and in company."""
+    runner, _ = runners("mistral", gated=True)
+    runner.run([window(0, 271)])
+    assert runner.native is not None
+    span = runner.native.side_span
+    sides = SidePath(0, (5, 6)), SidePath(0, (7,)), SidePath(2, (8, 9, 10)), SidePath(3, (11,)), SidePath(1, (12,))
+    kept = Counter[SidePath]()
+    for start in (*range(span - 16, span + 4), *range(200, 204), 2 * span - 7):
+        runner.run([window(start, 4)])
+        tree = Window(TOKENS[start : start + 4], start, PAGES, (PlaceholderGroup(1, 3),), logits=4, sides=sides)
+        read = replace(tree, sides=tuple(readable(tree, span)))
+        kept.update(read.sides)
+        (grown,) = runner.run([tree]).outputs
+        assert [side for side, behind in zip(sides, grown.behind, strict=True) if behind] == list(read.sides)
+        for company in ([], neighbours(2)):
+            rows = answers(runner, [*company, read])[-read.outputs :]
+            assert torch.equal(rows[:4], answers(runner, [replace(tree, groups=(), sides=())]))
+            rows = rows[4:]
+            for side in read.sides:
+                path = [*TOKENS[start : start + 1 + side.after], *side.tokens]
+                own, rows = rows[: side.count], rows[side.count :]
+                assert torch.equal(own, answers(runner, [Window(path, start, PAGES, logits=side.count)]))
+            assert len(rows) == read.placeholders
+    assert all(kept[side] > 8 for side in sides), "paths were read"
+    assert min(kept.values()) < 25, "and some were not"
+
+
+def answers(runner: ModelRunner, windows: Sequence[Window]) -> torch.Tensor:
+    """The logits of all rows that want some."""
+    return runner._prepared(windows)()[0].clone()
+
+
 def test_far_positions_have_their_rotations() -> None:
     ours, theirs = runners("llama3")
     for windows in ([window(0, 8)], [Window(TOKENS[:3], 2500, PAGES * 20, logits=3, targets=tuple(TOKENS[:3]))]):
@@ -342,6 +381,18 @@ def head(hidden: int, width: int, dtype: torch.dtype) -> SequentialHead:
     return made.to(dtype).requires_grad_(False)
 
 
+def assert_alternatives(ours: Alternatives, theirs: Alternatives, confidences: tuple[float, ...]) -> None:
+    """The same ways to begin, as likely, where they are likely enough; ours may go on further."""
+    starts = [(other.accepted, other.tokens[0]) for other in ours]
+    assert len(set(starts)) == len(starts)
+    assert sum(len(other.tokens) for other in ours) <= MOST
+    found = {start: other.confidences[0] for start, other in zip(starts, ours, strict=True)}
+    for other in theirs:
+        if len(ours) < len(theirs) or prod(confidences[: other.accepted]) * other.confidences[0] < 2 * LEAST:
+            continue
+        assert found[other.accepted, other.tokens[0]] == pytest.approx(other.confidences[0], abs=0.05)
+
+
 @pytest.mark.parametrize("recall", [None, Recall((2.0, 1.0, 3.0), 1.5)])
 @pytest.mark.parametrize(("hidden", "width", "vocabulary"), [(64, 32, 200), (96, 160, 100), (192, 224, 1000)])
 def test_the_head_walks_as_in_torch(hidden: int, width: int, vocabulary: int, recall: Recall | None) -> None:
@@ -369,9 +420,11 @@ def test_the_head_walks_as_in_torch(hidden: int, width: int, vocabulary: int, re
     for a, b in zip(ours, theirs, strict=True):
         assert a.drafts == b.drafts
         assert a.draft_confidences == pytest.approx(b.draft_confidences, abs=0.05)
+        assert_alternatives(a.alternatives, b.alternatives, a.draft_confidences)
     known = array("i", (*windows[1].before, 5, outputs[1].argmax[0]))
-    ((ids, _),) = walk(states[8:11], logits[8:11], [(1, 2, known)])
-    assert tuple(ids) == ours[1].drafts
+    (alone,) = walk(states[8:11], logits[8:11], [(1, 2, known)])
+    assert tuple(alone.ids) == ours[1].drafts
+    assert alone.alternatives == ours[1].alternatives
 
 
 def plain_walk(vocabulary: int, *, portable: bool = False) -> NativeWalk:
@@ -390,7 +443,8 @@ def test_the_leading_candidates_of_rows_of_any_size(vocabulary: int, portable: b
     logits[2] = logits[2].sort(descending=True).values
     logits[3, 5:] = -torch.inf
     states = torch.zeros(9, 64, dtype=torch.bfloat16)
-    ((ids, probabilities),) = plain_walk(vocabulary, portable=portable)(states, logits, [(0, 9, array("i", (1,)))])
+    (walked,) = plain_walk(vocabulary, portable=portable)(states, logits, [(0, 9, array("i", (1,)))])
+    ids, probabilities = walked.ids, walked.confidences
     values = logits.topk(min(CANDIDATES, vocabulary)).values
     assert ids == logits.argmax(-1).tolist()
     assert probabilities == pytest.approx(torch.softmax(values, -1)[:, 0].tolist(), rel=1e-5)
@@ -402,7 +456,8 @@ def test_of_equal_candidates_the_first_is_chosen() -> None:
     for row, places in enumerate([(1036, 700), (31, 32), (255, 256, 257), (287, 288, 544), (1023, 1024)]):
         logits[row, list(places)] = 2.0
     states = torch.zeros(5, 64, dtype=torch.bfloat16)
-    ((ids, _),) = plain_walk(vocabulary)(states, logits, [(0, 5, array("i", (1,)))])
+    (walked,) = plain_walk(vocabulary)(states, logits, [(0, 5, array("i", (1,)))])
+    ids = walked.ids
     assert ids == [700, 31, 255, 287, 1023]
     assert NativeReader(library.library(home()))(logits, Asked([*range(5)], [False] * 5)).best == ids
 
@@ -419,7 +474,8 @@ def test_a_long_context_is_recalled_whatever_its_length() -> None:
         for place in range(length - 2):
             context = array("i", [100] * length)
             context[place], context[place + 1], context[-1] = 150, 9, 150
-            ((ids, _),) = walk(states, logits, [(0, 1, context)])
+            (walked,) = walk(states, logits, [(0, 1, context)])
+            ids = walked.ids
             assert ids == [9], (length, place)
 
 

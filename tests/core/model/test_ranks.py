@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from prove_core.model.parallel import decode, encode
 from prove_core.model.ranks import Ranks
-from prove_core.model.window import PlaceholderGroup, Window
+from prove_core.model.window import PlaceholderGroup, SidePath, Window
 from prove_core.types import Floor, SamplingParams
 from tests.core.ranks import Group, on_all_ranks
 
@@ -82,6 +82,7 @@ windows = st.builds(
     pages=st.lists(ids, max_size=40),
     groups=st.lists(st.builds(PlaceholderGroup, st.integers(0, 9), st.integers(1, 9)), max_size=3).map(tuple),
     logits=st.integers(0, 3),
+    sides=st.lists(st.builds(SidePath, st.integers(0, 9), st.lists(ids, min_size=1).map(tuple)), max_size=3).map(tuple),
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from prove_core.model.rows import RowMask
-from prove_core.model.window import PlaceholderGroup, Window
+from prove_core.model.window import PlaceholderGroup, SidePath, Window
 from prove_core.types import Floor
 from tests.core.tiny import FAMILIES, PAGE_SIZE, VOCABULARY, tiny_model, tiny_runner
 
@@ -127,6 +127,30 @@ def test_a_group_sees_what_the_token_before_it_sees(family: str, stop: int) -> N
         assert tree.draft_confidences == pytest.approx(plain.draft_confidences, rel=1e-3)
     narrow = replace(window, groups=tuple(group for group in groups if group.after != 2 + right))
     assert runner.run([narrow]).outputs[0].drafts == ()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_side_path_sees_what_the_token_before_it_sees(family: str) -> None:
+    """And counts as later than what the tokens behind that count as: sliding windows, `min_tokens`, other windows."""
+    runner = tiny_runner(tiny_model(family))
+    sides = SidePath(4, (9, 2)), SidePath(7, (1,)), SidePath(5, (4, 4, 4))
+    window = Window(PROMPT, 0, PAGES, (PlaceholderGroup(7, 2),), logits=4, targets=PROMPT[-3:], sides=sides)
+    other = Window(PROMPT[:4], 0, (*range(20, 24),), (PlaceholderGroup(3, 2),), logits=1)
+    (plain,) = runner.run([replace(window, sides=())]).outputs
+    said = [
+        runner.run([Window((*PROMPT[: s.after + 1], *s.tokens), 0, range(24, 30), logits=s.count)]).outputs[0].argmax
+        for s in sides
+    ]
+    for windows in ([window], [other, window], [window, other]):
+        output = runner.run(windows).outputs[windows.index(window)]
+        assert output.behind == tuple(said)
+        assert (output.argmax, output.drafts) == (plain.argmax, plain.drafts)
+    floor = Floor(length=8, stop_ids=tuple({token for path in said for token in path}))
+    (bounded,) = runner.run([replace(window, floor=floor)]).outputs
+    for side, path, free in zip(sides, bounded.behind, said, strict=True):
+        early = max(0, floor.length - (side.after + 2))  # rows that predict an index below the floor
+        assert not set(path[:early]) & set(floor.stop_ids)
+        assert path[early:] == free[early:]
 
 
 def test_placeholder_rows_without_a_table_embed_the_placeholder() -> None:

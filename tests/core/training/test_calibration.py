@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from prove_core.decoding.acceptance import Evidence
-from prove_core.decoding.calibration import chances
+from prove_core.decoding.calibration import chances, other_chances
+from prove_core.decoding.drafts import Drafts
 from prove_core.errors import DataError
 from prove_core.model.adapters import read_adapter
 from prove_core.training.calibration import fit_calibration, train_calibration
 from prove_core.training.gate_records import BlockRecord, Candidate, write_records
-from prove_core.types import IDENTITY, Calibration
+from prove_core.types import IDENTITY, Alternative, Calibration
 
 ADAPTER = Path(__file__).parents[3] / "prove_core/adapters/smollm2-135m-block8"
 TRUE = Calibration(-0.7, 0.6)
@@ -60,3 +61,18 @@ def test_it_lands_in_the_adapter(tmp_path: Path) -> None:
     after = read_adapter(str(folder)).record
     assert before is not None
     assert after == before.model_copy(update={"calibration": fit.calibration})
+
+
+def test_what_a_draft_loses_goes_to_its_alternatives() -> None:
+    others = (Alternative(0, (7, 8), (0.3, 0.5)), Alternative(0, (9,), (0.1,)), Alternative(1, (5,), (0.2,)))
+    drafts = Drafts((1, 2), (0.6, 0.8), (), others)
+    for calibration in (IDENTITY, Calibration(-0.4, 0.8)):
+        likely = chances(calibration, drafts.confidences)
+        first, behind, second, last = other_chances(calibration, drafts, likely)
+        assert first.chance == pytest.approx(0.75 * (1 - likely[0]))
+        assert second.chance == pytest.approx(0.25 * (1 - likely[0]))
+        assert last.chance == pytest.approx(1 - likely[1])
+        assert behind.chance == pytest.approx(first.chance * chances(calibration, (0.5,))[0])
+        assert [other.alternative for other in (first, behind, second, last)] == [0, 0, 1, 2]
+    sure = Drafts((1,), (1.0,), (), (Alternative(0, (2,), (1e-9,)),))
+    assert other_chances(IDENTITY, sure, (1.0,))[0].chance == pytest.approx(0.0)

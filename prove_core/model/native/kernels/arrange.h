@@ -21,7 +21,7 @@ struct Pass {
         tokens = rows - task.placeholder_count;
         order();
         look_up(model);
-        see(model.page_size);
+        see();
         outputs.resize(task.output_count);
         for (int i = 0; i < task.output_count; i++) outputs[i] = row_at[task.outputs[i]];
     }
@@ -52,17 +52,16 @@ struct Pass {
         }
     }
 
-    void see(int page_size) {
+    void see() {
         seen.resize(rows);
         gap_begin.assign(rows, 0);
         gap_end.assign(rows, 0);
-        for (int w = 0; w < task.window_count; w++) {
-            int end = task.windows[w + 1], pages = task.pages[w + 1] - task.pages[w];
-            int length = (pages - 1) * page_size + task.last_page[w];
-            for (int row = task.windows[w]; row < end; row++) seen[row] = length - (end - 1 - row);
-        }
+        for (int row = 0; row < rows; row++) seen[row] = int(task.positions[row]) + 1;
         for (const int32_t* gap = task.gaps; gap != task.gaps + 4 * task.gap_count; gap += 4)
-            for (int row = gap[0]; row < gap[0] + gap[1]; row++) gap_begin[row] = gap[2], gap_end[row] = gap[3];
+            for (int row = gap[0]; row < gap[0] + gap[1]; row++) {
+                gap_begin[row] = gap[2], gap_end[row] = gap[3];
+                seen[row] += gap[3] - gap[2];
+            }
     }
 };
 

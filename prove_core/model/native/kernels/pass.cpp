@@ -312,6 +312,9 @@ class Runner {
 
 extern "C" {
 
+// Keys of a sequence that attention adds up together.
+int32_t prove_chunk() { return prove::CHUNK; }
+
 prove::Workspace* prove_workspace() { return new prove::Workspace; }
 
 void prove_release(prove::Workspace* space) { delete space; }
@@ -359,11 +362,11 @@ void prove_embed(const uint32_t* b, const prove::bf16* embedding, int32_t hidden
 }
 
 void prove_walk(const prove::Head* head, const prove::Block* blocks, int32_t count, const float* logits,
-                const prove::bf16* states, int32_t threads, int64_t* ids, float* probabilities) {
+                const prove::bf16* states, int32_t threads, int64_t* ids, float* probabilities, prove::Others* others) {
     prove::Walk walk(*head, blocks, count, logits, states);
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int i = -1; i < walk.rows(); i++) i < 0 ? walk.fetch() : walk.prepare(i);
 #pragma omp parallel for num_threads(threads) schedule(dynamic) if (count > 1)
-    for (int i = 0; i < count; i++) walk.down(i, blocks[i], ids, probabilities);
+    for (int i = 0; i < count; i++) walk.down(i, blocks[i], ids, probabilities, others[i]);
 }
 }

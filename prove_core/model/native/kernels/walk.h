@@ -1,6 +1,7 @@
 // The sequential head down blocks of placeholders (see `sequential.py`): a block's tokens one after another, each from
 // its row's leading candidates, whose logits get what the head's state adds to them.
 #pragma once
+#include <numeric>
 #include <vector>
 
 #include "choices.h"
@@ -24,6 +25,23 @@ struct Head {
 struct Block {
     const int32_t* context;
     int32_t length, first, rows;
+};
+
+// Alternatives to a block's tokens, see `alternatives.py` for what the numbers mean.
+constexpr int RANKS = 3;
+constexpr int MOST = 12;
+constexpr float LEAST = 0.03f;
+constexpr float GOES_ON = 0.1f;  // chance of a token from which on it is worth a step to see what comes behind
+
+// A token of an alternative that begins behind the block's first `accepted` ones, and its probability there.
+struct Other {
+    int32_t accepted, alternative, token;
+    float probability;
+};
+
+struct Others {
+    int32_t count;
+    Other tokens[MOST];  // the likeliest first
 };
 
 // y = x less its mean, over its deviation.
@@ -115,18 +133,25 @@ class Walk {
     }
 
     // Down block i once all rows are prepared; ids and their probabilities among the candidates, by row of the pass.
-    void down(int i, const Block& block, int64_t* ids, float* probabilities) const {
-        Buffer<bf16> state(head.width), normal(head.width), moved(head.hidden);
+    void down(int i, const Block& block, int64_t* ids, float* probabilities, Others& others) const {
         Context context(block.context, block.length);
+        State state(head.width);
+        std::vector<Way> ways;
+        float reach = 1.0f;
         int64_t token = block.context[block.length - 1];
         for (int depth = 0; depth < block.rows; depth++) {
-            int place = begins[i] + depth;
-            follow(&inner[int64_t(place) * head.width], token, state.data(), normal.data());
-            multiply_by(state.data(), head.o, head.width, head.hidden, [&](int k, vf x) { narrow(&moved[k], x); });
-            token = choose(leading[place], moved.data(), context, probabilities + block.first + depth);
+            Choice choice = step(begins[i] + depth, token, state, context);
+            for (int k = 0; k < choice.count; k++) {
+                float chance = reach * choice.others[k].probability;
+                if (chance >= LEAST) ways.push_back({chance, depth, depth, NEW, choice.others[k], state, context});
+            }
+            token = choice.best.id;
             context.add(token);
+            reach *= choice.best.probability;
             ids[block.first + depth] = token;
+            probabilities[block.first + depth] = choice.best.probability;
         }
+        beside(i, block.rows, ways, others);
     }
 
   private:
@@ -134,6 +159,55 @@ class Walk {
         int64_t row;
         int depth;
     };
+
+    using State = Buffer<bf16>;
+
+    struct Candidate {
+        int64_t id;
+        float probability;
+    };
+
+    // Of a row: the likeliest candidate, and some of the next ones in order.
+    struct Choice {
+        Candidate best, others[RANKS];
+        int count;
+    };
+
+    static constexpr int NEW = -1;
+
+    // An alternative as far as it goes, and the token that would be next, at a depth; `chance` is that of all of it.
+    struct Way {
+        float chance;
+        int accepted, depth, alternative;
+        Candidate next;
+        State state;
+        Context context;
+    };
+
+    // The likeliest ways, one token after another.
+    void beside(int i, int rows, std::vector<Way>& ways, Others& others) const {
+        int alternatives = 0;
+        for (others.count = 0; others.count < MOST && !ways.empty(); others.count++) {
+            auto best = std::max_element(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.chance < b.chance; });
+            Way way = std::move(*best);
+            ways.erase(best);
+            if (way.alternative == NEW) way.alternative = alternatives++;
+            others.tokens[others.count] = {way.accepted, way.alternative, int32_t(way.next.id), way.next.probability};
+            if (++way.depth == rows || way.chance < GOES_ON) continue;
+            way.context.add(way.next.id);
+            way.next = step(begins[i] + way.depth, way.next.id, way.state, way.context).best;
+            way.chance *= way.next.probability;
+            if (way.chance >= LEAST) ways.push_back(std::move(way));
+        }
+    }
+
+    // One row behind a token, with the state there, which it moves on.
+    Choice step(int place, int64_t token, State& state, const Context& context) const {
+        Buffer<bf16> moved(head.hidden);
+        follow(&inner[int64_t(place) * head.width], token, state.data());
+        multiply_by(state.data(), head.o, head.width, head.hidden, [&](int k, vf x) { narrow(&moved[k], x); });
+        return choose(leading[place], moved.data(), context);
+    }
 
     const Head& head;
     const float* logits;
@@ -146,16 +220,17 @@ class Walk {
     const bf16* effects(int64_t id) const { return head.output + id * head.hidden; }
 
     // state = silu(A norm(hidden) + position + B norm(previous) + R norm(state)), rounded as torch rounds
-    void follow(const bf16* prepared, int64_t token, bf16* state, bf16* normal) const {
+    void follow(const bf16* prepared, int64_t token, bf16* state) const {
         const bf16* previous = head.previous + token * head.width;
-        normalize(state, head.width, normal);
-        multiply_by(normal, head.r, head.width, head.width, [&](int k, vf x) {
+        Buffer<bf16> normal(head.width);
+        normalize(state, head.width, normal.data());
+        multiply_by(normal.data(), head.r, head.width, head.width, [&](int k, vf x) {
             vf sum = rounded(rounded(numbers(prepared + k) + numbers(previous + k)) + x);
             narrow(state + k, sum / (1.0f + exponential(-sum)));
         });
     }
 
-    int64_t choose(const Leading& leading, const bf16* moved, const Context& context, float* probability) const {
+    Choice choose(const Leading& leading, const bf16* moved, const Context& context) const {
         constexpr int TOGETHER = 8;  // products that do not wait for each other
         alignas(64) float scores[CANDIDATES];
         const int64_t* ids = leading.ids;
@@ -173,13 +248,17 @@ class Walk {
                 scores[first + i] = leading.values[first + i] + number(rounded(total(sums[i])));
         }
         if (head.recall) context.recall(*head.recall, ids, count, scores);
-        int best = 0;
-        for (int i = 1; i < count; i++)
-            if (scores[i] > scores[best] || (scores[i] == scores[best] && ids[i] < ids[best])) best = i;
-        float sum = 0.0f;
-        for (int i = 0; i < count; i++) sum += exponential(splat(scores[i] - scores[best]))[0];
-        *probability = 1.0f / sum;
-        return ids[best];
+        int order[CANDIDATES], ranked = std::min(count, RANKS + 1);
+        std::iota(order, order + count, 0);
+        std::partial_sort(order, order + ranked, order + count, [&](int a, int b) {
+            return scores[a] > scores[b] || (scores[a] == scores[b] && ids[a] < ids[b]);
+        });
+        float most = scores[order[0]], sum = 0.0f;
+        for (int i = 0; i < count; i++) sum += exponential(splat(scores[i] - most))[0];
+        Choice choice{{ids[order[0]], 1.0f / sum}, {}, ranked - 1};
+        for (int i = 1; i < ranked; i++)
+            choice.others[i - 1] = {ids[order[i]], exponential(splat(scores[order[i]] - most))[0] / sum};
+        return choice;
     }
 };
 
