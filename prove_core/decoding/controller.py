@@ -7,7 +7,7 @@ pass. What is decided by it costs or saves time and changes no output.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prove_core.decoding.blocks import Blocks
 from prove_core.decoding.cost import FREE, LiveCost, PassCost
@@ -26,6 +26,7 @@ MEMORY = 0.98  # weight of the past per pass in experience
 CHECK_EVERY = 256  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
 REFRESH = 64  # passes between looks at what costs and blocks have become; fewer at first
 _BETWEEN_MEMORY = 0.95
+_SELDOM, _LOOK_EVERY = 0.05, 8  # share of plans, passes
 _NOTICE_EVERY_S = 10.0
 
 
@@ -53,7 +54,7 @@ class Company:
     """What is so where `completions` share a pass.
 
     `experience`: tokens committed, of those forecast. `repeating`: what verifying repeats alone adds to a token of
-    plain AR.
+    plain AR. `fusing`: share of the plans with drafts in hand that proposed as well.
     """
 
     completions: int
@@ -62,6 +63,7 @@ class Company:
     cost: SharedCost
     forecast: Forecast
     proposing: bool
+    fusing: Mean = field(default_factory=lambda: Mean(1.0))
     looks: int = 0
     until: int = 0
 
@@ -142,6 +144,10 @@ class Controller:
     def checking(self) -> bool:
         """Whether no session shall propose now."""
         return self._passes % CHECK_EVERY == CHECK_EVERY - 1
+
+    def may_fuse(self, company: Company) -> bool:
+        """Whether plans with drafts in hand shall look at proposing as well: seldom where that has seldom paid."""
+        return company.fusing.value > _SELDOM or self._passes % _LOOK_EVERY == 0
 
     def cost(self, company: Company) -> RowCost:
         """Of the next pass, by what one more session of it plans."""

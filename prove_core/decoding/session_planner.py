@@ -93,9 +93,14 @@ class SessionPlanner:
         price = EXPLORING_PRICE / company.cost.ar if exploring else company.price
         cost = controller.cost(company)
         least = price * company.cost.row
-        found = options(likely, promise, cost, price, room, least, others)
+        fuses = not likely or controller.may_fuse(company)
+        found = options(likely, promise if fuses else (), cost, price, room, least, others)
+        if not fuses:
+            found[:1] = options((), promise, cost, price, room, least)
         best = max(found, key=_worth)
         if likely:
+            if fuses and proposes:
+                company.fusing.add(float(bool(best.places)), company.completions)
             controller.seen(likely, others)
             self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
         else:
