@@ -26,8 +26,8 @@ class Stop:
 
     def __init__(self) -> None:
         self.serving = False
+        self.raised = False
         self._wished = threading.Event()
-        self._raised = False
 
     def watch(self) -> None:
         """Wait for the end of stdin, or a signal, in the background. Call it in the main thread."""
@@ -54,8 +54,8 @@ class Stop:
 
     def _interrupt(self, *_: object) -> None:
         self._wished.set()
-        if not self.serving and not self._raised:
-            self._raised = True
+        if not self.serving and not self.raised:
+            self.raised = True
             raise KeyboardInterrupt
 
 
@@ -68,6 +68,10 @@ def run(settings_json: str) -> None:
         stop.watch()
         _serve(settings, stop)
     except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception:  # what an interrupt becomes inside transformers' lazy imports
+        if not stop.raised:
+            raise
         raise typer.Exit(INTERRUPTED) from None
 
 

@@ -8,10 +8,27 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from services.cli.apart import INTERRUPTED
+
 PROVE = [sys.executable, "-m", "services.cli.main", "serve"]
+CONVERTED = """
+import sys, time, typer
+from services.cli import server
+def importing(settings, stop):
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise ValueError("could not import module")
+server._serve = importing
+try:
+    server.run("{}")
+except typer.Exit as exit:
+    sys.exit(exit.exit_code)
+"""
 TAKEN = (
     "import sys; from services.cli.main import app; code = app(sys.argv[1:], standalone_mode=False);"
     "assert not {'ray', 'torch', 'transformers'} & sys.modules.keys(); sys.exit(code)"
@@ -35,14 +52,23 @@ def test_a_taken_port_is_reported_before_anything_heavy_is_imported() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("delay", [1.0, 2.0])
+@pytest.mark.parametrize("delay", [0.5, 1.5])
 def test_a_signal_during_the_imports(number: signal.Signals, delay: float) -> None:
     process = _start(["--port", "0"])
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while process.poll() is None and not children.read_text():
+        time.sleep(0.01)
     time.sleep(delay)
     os.killpg(process.pid, number)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + number, err
     assert "Traceback" not in err
+
+
+def test_an_interrupt_that_an_import_turned_into_another_error_is_none() -> None:
+    command = [sys.executable, "-c", CONVERTED]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "stopping ...\n")
 
 
 @pytest.mark.cluster
