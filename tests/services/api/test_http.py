@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_refused_with_the_true_numbers() -> None:
         async with toy_server(tokens=256) as server:
             error = _error(await server.ask("x y " * 200, max_tokens=1), 400)
             assert (error["code"], error["param"]) == ("cache_too_small", "messages")
-            error = _error(await asyncio.wait_for(server.ask(max_tokens=400), 1), 400)
+            error = _error(await asyncio.wait_for(server.ask(max_tokens=400), 10), 400)
             assert (error["code"], error["param"]) == ("cache_too_small", "max_tokens")
             assert all(str(number) in error["message"] for number in (256, prompt, prompt + 400))
 

@@ -201,7 +201,7 @@ def test_what_never_fits_the_pool_is_an_error_at_once() -> None:
         async with replicas(1, tokens=64) as (proposer,):
             request = GenerateRequest("s", (1,) * 100, DecodingParams(), Limits(5))
             with pytest.raises(PoolExhausted):
-                await asyncio.wait_for(_run(request, {Role.PROPOSER: ToyLessor([proposer])}), 1)
+                await asyncio.wait_for(_run(request, {Role.PROPOSER: ToyLessor([proposer])}), 10)
 
     run_in_loop(run())
 
