@@ -55,26 +55,27 @@ def test_ar_equals_transformers_generate(single: BuiltEngine) -> None:
     reference = AutoModelForCausalLM.from_pretrained(source.location, dtype=torch.float32).eval()
     eos = list(single.info.eos_ids)
     banned = [[token] for token in single.info.banned_ids]
-    for prompt in render(single)[:4]:
+    for prompt in render(single)[:3]:
         with torch.inference_mode():
             ids = reference.generate(
                 torch.tensor([prompt]),
                 attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
                 do_sample=False,
-                max_new_tokens=48,
+                max_new_tokens=24,
                 eos_token_id=eos,
                 bad_words_ids=banned,
                 pad_token_id=eos[0],
             )[0, len(prompt) :].tolist()
         expected = ids[: next((i for i, token in enumerate(ids) if token in eos), len(ids))]
-        ours = generate(single.engine, list(prompt), DecodingParams(Mode.AR), Limits(48, frozenset(eos)))
+        ours = generate(single.engine, list(prompt), DecodingParams(Mode.AR), Limits(24, frozenset(eos)))
         assert ours.tokens == expected
 
 
 def test_lossless_equals_ar_in_float32(single: BuiltEngine) -> None:
     assert single.info is not None
-    results = compare(single.engine, render(single), Limits(32, frozenset(single.info.eos_ids)), [1, 4, 8, 16])
-    assert [result.equal for result in results] == [len(QUESTIONS)] * 4
+    prompts = render(single)[:4]
+    results = compare(single.engine, prompts, Limits(32, frozenset(single.info.eos_ids)), [1, 4, 8, 16])
+    assert [result.equal for result in results] == [len(prompts)] * 4
 
 
 @pytest.mark.parametrize("size", [2, 3])  # 9 heads, 3 KV heads: two ranks share out the MLP alone, three all of it
