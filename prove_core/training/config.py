@@ -20,7 +20,7 @@ class AdapterConfig(Frozen):
     """The shape of a trained proposer."""
 
     block_size: int = Field(8, ge=2, description="Tokens proposed per pass; one fewer placeholders are trained.")
-    rank: int = Field(47, ge=1, description="Rank of every linear layer's adapter.")
+    rank: int = Field(16, ge=1, description="Rank of every linear layer's adapter.")
     scale: float = Field(2.0, gt=0, description="Factor of the adapter's output (PEFT: lora_alpha / r).")
     sequential: int = Field(256, ge=0, description="Width of the sequential head; 0: none.")
     placeholders: Literal["distinct", "shared"] = Field(
@@ -49,7 +49,7 @@ class BlockBatchConfig(BatchConfig):
 class OptimizerConfig(Frozen):
     """AdamW: linear warm-up, a plateau, then a cosine down to `floor` of the peak."""
 
-    steps: int = Field(1000, ge=1, description="Optimizer steps of the whole run.")
+    steps: int = Field(1000, ge=0, description="Optimizer steps of the whole run; 0: export the start.")
     lr: float = Field(1e-3, gt=0, description="Peak learning rate of LoRA matrices, or of all weights (full).")
     placeholder_lr: float = Field(3e-3, gt=0, description="Peak learning rate of placeholders and sequential head.")
     warmup: int = Field(50, ge=0, description="Steps of linear warm-up.")

@@ -20,7 +20,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the run: checkpoints, 
 Config = Annotated[Path | None, typer.Option(help="YAML with any of the settings; options go over it.")]
 Checkpoint = Annotated[str | None, typer.Option(help="Base to train: built-in name, folder or hub id.")]
 Placeholder = Annotated[str | None, typer.Option(help="Token that stands for a position to predict.")]
-Steps = Annotated[int | None, typer.Option(min=1, help="Optimizer steps of the whole run.")]
+Steps = Annotated[int | None, typer.Option(min=0, help="Optimizer steps of the whole run; 0: export the start.")]
 Lr = Annotated[float | None, typer.Option(help="Peak learning rate.")]
 Rank = Annotated[int | None, typer.Option(min=1, help="Rank of the LoRA matrices.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Examples per forward pass.")]
