@@ -88,7 +88,7 @@ class Job:
         """Positions the call needs pages for at its end."""
         call = self.request.call
         ahead = call.length if isinstance(call, Draft) else len(self._ahead)
-        return len(self.sequence.tokens) + ahead + self._scratch + len(self._alternatives)  # as `Window.length`
+        return len(self.sequence.tokens) + ahead + self._scratch + 2 * len(self._alternatives)  # as `Window.length`
 
     @property
     def rows(self) -> int:

@@ -32,7 +32,11 @@ class Packed:
 
 @dataclass(slots=True)
 class Layout:
-    """The same in lists, window after window and without padding, named as in `Packed` and `Batch`."""
+    """The same in lists, window after window and without padding, named as in `Packed` and `Batch`.
+
+    A gap may begin before the position of its first row: the rows see the keys from there to that position all the
+    same, behind the gap, in the place of those there.
+    """
 
     ids: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -48,7 +52,7 @@ class Layout:
 
 
 def lay_out(windows: Sequence[Window], *, page_size: int, placeholder_id: int, in_pairs: bool = False) -> Layout:
-    """Lay the windows' rows out one after another, their keys too, where side paths' need not lie `in_pairs`."""
+    """Lay the windows' rows out one after another, their keys too; those of side paths `in_pairs`: see `placed`."""
     layout = Layout()
     ids, positions, slots, logits = layout.ids, layout.positions, layout.slots, layout.logits
     for window in windows:
@@ -56,13 +60,13 @@ def lay_out(windows: Sequence[Window], *, page_size: int, placeholder_id: int, i
         places = list(range(window.start, length))
         ids.extend(window.tokens)
         positions.extend(places)
-        for part, at in placed(window, in_pairs=in_pairs):
+        for part, at, again in placed(window, in_pairs=in_pairs):
             row, count, follows = len(ids), part.count, window.follows(part)
             length = at + count
             places.extend(range(at, length))
             positions.extend(range(follows, follows + count))
             if follows < at and count:
-                layout.gaps.append(Gap(row, count, follows, at))
+                layout.gaps.append(Gap(row, count, follows - again, at - again))
             if isinstance(part, SidePath):
                 ids.extend(part.tokens)
             else:

@@ -126,8 +126,8 @@ class Window:
 
     @property
     def length(self) -> int:
-        """Rows of KV, scratch included, that `pages` must have room for: a side path may leave one free before it."""
-        return self.start + self.rows + len(self.sides)
+        """Rows of KV, scratch included, that `pages` must have room for: up to two stay free before a side path."""
+        return self.start + self.rows + 2 * len(self.sides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,11 +122,16 @@ def gate(model: PreTrainedModel, rows: RowMask, rank: int = 12) -> None:
 
 def runners(family: str, *, gated: bool = False) -> tuple[ModelRunner, ModelRunner]:
     """Of one model: in compiled code, and in torch."""
-    compiled()
     rows = RowMask()
     model = build(family)
     if gated:
         gate(model, rows)
+    return runners_of(model, rows)
+
+
+def runners_of(model: PreTrainedModel, rows: RowMask) -> tuple[ModelRunner, ModelRunner]:
+    """The same."""
+    compiled()
     specs = probe(model)
     fuse_projections(model)
     stores = [
@@ -238,6 +243,33 @@ def test_a_side_path_has_the_bits_of_what_it_stands_for() -> None:
             assert len(rows) == read.placeholders
     assert all(kept[side] > 8 for side in sides), "paths were read"
     assert min(kept.values()) < 25, "and some were not"
+
+
+@pytest.mark.parametrize("start", range(130, 134))
+def test_a_side_path_adds_up_keys_in_the_order_of_what_it_stands_for(start: int) -> None:
+    """Values of two tokens are huge and cancel out: whatever is added in between is rounded, the rest is not."""
+    model = build("llama")
+    attention = model.model.layers[0].self_attn
+    with torch.no_grad():
+        embedding = model.get_input_embeddings().weight
+        embedding[1] = 0
+        embedding[:, 0] = 0
+        embedding[1, 0] = 1
+        embedding[2] = -embedding[1]
+        attention.v_proj.weight[:, 0] = 1e6
+        attention.k_proj.weight.zero_()  # all keys weigh the same
+    runner, _ = runners_of(model, RowMask())
+    committed = [token % 90 + 10 for token in TOKENS[: start + 4]]
+    for huge in range(start, start + 3):
+        tokens = [*committed]
+        tokens[start - 2], tokens[huge] = 1, 2
+        runner.run([Window(tokens[:start], 0, PAGES)])
+        sides = tuple(SidePath(after, (3, 4, 5)) for after in range(3))
+        tree = Window(tokens[start:], start, PAGES, logits=4, sides=sides)
+        found = answers(runner, [tree])[4:].split(3)
+        for side, own in zip(sides, found, strict=True):
+            path = [*tokens[start : start + 1 + side.after], *side.tokens]
+            assert torch.equal(own, answers(runner, [Window(path, start, PAGES, logits=3)]))
 
 
 def answers(runner: ModelRunner, windows: Sequence[Window]) -> torch.Tensor:

@@ -22,13 +22,14 @@ windows = st.builds(
 @given(windows, st.booleans())
 def test_parts_lie_one_behind_the_other(window: Window, in_pairs: bool) -> None:
     end = window.end
-    for part, at in placed(window, in_pairs=in_pairs):
+    for part, at, again in placed(window, in_pairs=in_pairs):
         assert at >= max(end, window.follows(part))
         if in_pairs and isinstance(part, SidePath):
             assert (at - window.follows(part)) % 2 == 0
-            assert at - end <= 1
+            assert again == at % 2, "an odd place is paired with that of the token before it"
+            assert again <= at - end <= 2
         else:
-            assert at == end
+            assert (at, again) == (end, 0)
         end = at + part.count
     assert end <= window.length
 
@@ -39,10 +40,10 @@ def test_what_is_read_lies_in_the_span_of_what_it_follows(window: Window, span: 
     left = iter(window.sides)
     assert all(side in left for side in read)
     kept = Window(window.tokens, window.start, window.pages, window.groups, window.logits, sides=tuple(read))
-    for part, at in placed(kept, in_pairs=True):
+    for part, at, again in placed(kept, in_pairs=True):
         if isinstance(part, SidePath):
-            assert {window.follows(part) // span} == {place // span for place in range(at, at + part.count)}
-    if window.start % span + 8 + 6 * 6 <= span:
+            assert {window.follows(part) // span} == {place // span for place in range(at - again, at + part.count)}
+    if window.start % span + 8 + 6 * 7 <= span:
         assert read == list(window.sides)
     assert readable(window, None) == list(window.sides)
     assert readable(window, 0) == []

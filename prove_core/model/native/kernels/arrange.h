@@ -6,6 +6,11 @@
 
 namespace prove {
 
+// In its window a key `place` that is that of place `of` again.
+struct Again {
+    int window, place, of;
+};
+
 struct Pass {
     Task task;
     int rows, tokens;
@@ -13,6 +18,7 @@ struct Pass {
     std::vector<int> row_at;                    // of each row in the order of windows
     std::vector<int64_t> positions, slots;      // in the order of computation
     std::vector<int> outputs;                   // rows in that order
+    std::vector<Again> again;                   // window after window
     std::vector<int> seen, gap_begin, gap_end;  // in the order of windows: keys up to the row's own, less those of its gap
 
     void make(const Model& model, const Task& asked) {
@@ -57,11 +63,16 @@ struct Pass {
         gap_begin.assign(rows, 0);
         gap_end.assign(rows, 0);
         for (int row = 0; row < rows; row++) seen[row] = int(task.positions[row]) + 1;
-        for (const int32_t* gap = task.gaps; gap != task.gaps + 4 * task.gap_count; gap += 4)
+        again.clear();
+        int window = 0;
+        for (const int32_t* gap = task.gaps; gap != task.gaps + 4 * task.gap_count; gap += 4) {
             for (int row = gap[0]; row < gap[0] + gap[1]; row++) {
                 gap_begin[row] = gap[2], gap_end[row] = gap[3];
                 seen[row] += gap[3] - gap[2];
             }
+            while (task.windows[window + 1] <= gap[0]) window++;
+            for (int of = gap[2]; of < task.positions[gap[0]]; of++) again.push_back({window, gap[3] + of - gap[2], of});
+        }
     }
 };
 

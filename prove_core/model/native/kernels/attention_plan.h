@@ -1,5 +1,6 @@
 // How attention is cut into items of work, and shared among threads: see `attention.h`.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <memory>
@@ -163,9 +164,18 @@ struct AttentionShare {
         int window = plan.panels[item.from].window, first = item.chunk * CHUNK;
         int last = std::min(first + CHUNK, pass.seen[pass.task.windows[window + 1] - 1]);
         const int32_t* table = pass.task.page_table + pass.task.pages[window];
+        auto from = std::lower_bound(pass.again.begin(), pass.again.end(), window,
+                                     [](const Again& again, int window) { return again.window < window; });
+        size_t start = keys.size();
         for (int page = first / model.page_size, inside = first % model.page_size; first < last; first++) {
             keys.push_back((table[page] * model.page_size + inside) * model.kv_heads + item.kv_head);
             if (++inside == model.page_size) page++, inside = 0;
+        }
+        int begin = item.chunk * CHUNK;
+        for (; from != pass.again.end() && from->window == window; from++) {
+            if (from->place < begin || from->place >= last) continue;
+            int slot = table[from->of / model.page_size] * model.page_size + from->of % model.page_size;
+            keys[start + from->place - begin] = slot * model.kv_heads + item.kv_head;
         }
     }
 };

@@ -51,7 +51,8 @@ struct Task {
     const int32_t* windows;       // [window_count + 1]: first row of each, FlashInfer's qo_indptr
     const int32_t* pages;         // [window_count + 1]: kv_indptr
     const int32_t* page_table;    // kv_indices
-    const int32_t* gaps;          // [gap_count][row, size, begin, end]: keys of its window that those rows do not see
+    const int32_t* gaps;          // [gap_count][row, size, begin, end]: keys of its window that those rows do not see; but
+                                  // those from begin to the first row's position they see again, from end on
     const int64_t* outputs;       // [output_count]: rows that want logits
     float* logits;                // [output_count, vocabulary]
     bf16* states;                 // [output_count, hidden]: what the head saw
