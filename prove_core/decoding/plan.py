@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 from prove_core.decoding.cost import PassCost
@@ -208,14 +208,7 @@ def options(
     return found
 
 
-def plan_pass(
-    chances: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
-) -> Plan:
-    """The plan of greatest worth: see `options`. Without a promise drafts in hand are verified as far as that pays."""
-    return max(options(chances, promise, cost, price, room, least), key=_worth).plan()
-
-
-_worth, _value = attrgetter("worth"), itemgetter(0)
+_value = itemgetter(0)
 
 
 def _less(

@@ -12,12 +12,19 @@ from ctypes import POINTER, c_int32, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
 
+from prove_core.model import alternatives, recall
 from prove_core.model.native.interface import Block, Head, Model, Others, Task
 
 logger = logging.getLogger(__name__)
 
 _SOURCES = Path(__file__).parent / "kernels"
 _FLAGS = ("-O3", "-march=native", "-std=gnu++17", "-fopenmp", "-fPIC", "-shared", "-fno-math-errno", "-w")
+_NUMBERS = {  # that Python and the compiled code must agree on
+    "RANKS": alternatives.RANKS,
+    "MOST": alternatives.MOST,
+    "LEAST": alternatives.LEAST,
+    "LONGEST": recall.LONGEST,
+}
 _SECONDS = 300.0
 
 
@@ -60,7 +67,8 @@ def library(home: Path, *, portable: bool = False) -> Library:
     `portable`: without instructions for products of bf16 pairs, as on CPUs that lack them.
     """
     compiler = _compiler()
-    flags = (*_FLAGS, "-DPROVE_PORTABLE") if portable else _FLAGS
+    flags = (*_FLAGS, *(f"-DPROVE_{name}={value}" for name, value in _NUMBERS.items()))
+    flags = (*flags, "-DPROVE_PORTABLE") if portable else flags
     target = home / "native" / f"{_identity(compiler, flags)}.so"
     if not target.exists():
         _compile(compiler, flags, target)

@@ -10,7 +10,8 @@ from prove_core.decoding.blocks import Blocks
 from prove_core.decoding.cost import FREE, PassCost
 from prove_core.decoding.experience import Experience
 from prove_core.decoding.forecast import Block, Forecast, forecast
-from prove_core.decoding.plan import SharedCost, plan_pass, shared_cost
+from prove_core.decoding.plan import SharedCost, shared_cost
+from tests.core.decoding.test_plan import plan_pass
 
 COST = PassCost(((1, 0.020), (8, 0.024), (16, 0.030), (64, 0.070)), ((1, 0.002), (48, 0.008)), 1e-4)
 

@@ -1,15 +1,24 @@
 """What a pass of mode `auto` verifies and proposes: against the best of all plans, found slowly."""
 
+from collections.abc import Sequence
 from itertools import accumulate, combinations, product
-from operator import mul
+from operator import attrgetter, mul
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prove_core.decoding.cost import FREE, PassCost, fitted
-from prove_core.decoding.plan import AR_PASS, WORTH, Other, RowCost, options, plan_pass, shared_cost
+from prove_core.decoding.plan import AR_PASS, WORTH, Other, Plan, RowCost, options, shared_cost
 from tests.core.decoding.test_fusion import falling
+
+
+def plan_pass(
+    likely: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
+) -> Plan:
+    """The plan of greatest worth."""
+    return max(options(likely, promise, cost, price, room, least), key=attrgetter("worth")).plan()
+
 
 chances = st.lists(st.floats(0.0, 1.0), max_size=3)
 # Half a pass is reading the weights, the other half grows by row: a processor that turns compute-bound early.

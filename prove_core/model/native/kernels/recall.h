@@ -9,7 +9,7 @@
 
 namespace prove {
 
-constexpr int LONGEST = 6;  // tokens of a match
+constexpr int LONGEST = PROVE_LONGEST;  // tokens of a match
 
 struct Recall {
     float totals[LONGEST + 1];  // by the length of the match

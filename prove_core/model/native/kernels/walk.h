@@ -28,9 +28,9 @@ struct Block {
 };
 
 // Alternatives to a block's tokens, see `alternatives.py` for what the numbers mean.
-constexpr int RANKS = 3;
-constexpr int MOST = 12;
-constexpr float LEAST = 0.03f;
+constexpr int RANKS = PROVE_RANKS;
+constexpr int MOST = PROVE_MOST;
+constexpr float LEAST = PROVE_LEAST;
 constexpr float GOES_ON = 0.1f;  // chance of a token from which on it is worth a step to see what comes behind
 
 // A token of an alternative that begins behind the block's first `accepted` ones, and its probability there.
