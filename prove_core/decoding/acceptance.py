@@ -31,19 +31,21 @@ def match_length(block: Sequence[int], argmax: Sequence[int]) -> int:
 
 def taken_path(
     block: TokenIds, argmax: Sequence[int], alternatives: Alternatives, behind: Sequence[TokenIds]
-) -> tuple[TokenIds, int]:
-    """Greedy acceptance of a block with alternatives: the drafts that match, and the model's own token after them.
+) -> tuple[TokenIds, int, int]:
+    """Greedy acceptance of a block with alternatives: candidates, how many match, and the model's own token after them.
 
     Where the block first differs from `argmax`, an alternative that begins with the argmax in that place goes on for as
-    long as its tokens equal `behind`, the model's choices after each of them: empty if they were not read.
+    long as its tokens equal `behind`, the model's choices after each of them: empty if they were not read. Then it is
+    a candidate instead of what the block has in its places; candidates are as many as the block's tokens or more.
     """
     accepted = match_length(block, argmax)
     following = argmax[accepted]
     for other, choices in zip(alternatives, behind or repeat(()), strict=False):
         if other.accepted == accepted and other.tokens[0] == following and choices:
             further = match_length(other.tokens[1:], choices)
-            return block[:accepted] + other.tokens[: further + 1], choices[further]
-    return block[:accepted], following
+            path = block[:accepted] + other.tokens
+            return path + block[len(path) :], accepted + 1 + further, choices[further]
+    return block, accepted, following
 
 
 def confident_length(confidences: Sequence[float], tau: float) -> int:

@@ -119,14 +119,12 @@ def _gated(block: TokenIds, accepted: int) -> Step:
 
 def _verified(block: TokenIds, alternatives: Alternatives, answer: Reading | Fused) -> Step:
     """The verdict of the proposer itself: the drafts that match, then its own next token."""
-    path, following = taken_path(block, answer.argmax, alternatives, answer.behind)
-    accepted = len(path)
-    longest = max((other.accepted + len(other.tokens) for other in alternatives), default=0)
+    candidates, accepted, following = taken_path(block, answer.argmax, alternatives, answer.behind)
     return Step(
-        (*path, following),
-        max(len(block), longest),
+        (*candidates[:accepted], following),
+        len(candidates),
         accepted,
-        rejected=block[accepted:],
+        rejected=candidates[accepted:],
         logprobs=answer.logprobs[: accepted + 1],
     )
 
