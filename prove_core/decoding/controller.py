@@ -25,8 +25,9 @@ FIRST_WAIT = 16  # for the first trial: of drafts nothing is known yet
 MEMORY = 0.98  # weight of the past per pass in experience
 CHECK_EVERY = 256  # of so many passes one is plain AR even where proposing seems faster, to see what it costs now
 REFRESH = 64  # passes between looks at what costs and blocks have become; fewer at first
+LOOK_EVERY = 8  # passes
 _BETWEEN_MEMORY = 0.95
-_SELDOM, _LOOK_EVERY = 0.05, 8  # share of plans, passes
+_SELDOM = 0.05  # share of plans
 _NOTICE_EVERY_S = 10.0
 
 
@@ -145,9 +146,14 @@ class Controller:
         """Whether no session shall propose now."""
         return self._passes % CHECK_EVERY == CHECK_EVERY - 1
 
+    @property
+    def looking(self) -> bool:
+        """Whether plans shall look at what has seldom paid, or changes slowly."""
+        return self._passes % LOOK_EVERY == 0
+
     def may_fuse(self, company: Company) -> bool:
         """Whether plans with drafts in hand shall look at proposing as well: seldom where that has seldom paid."""
-        return company.fusing.value > _SELDOM or self._passes % _LOOK_EVERY == 0
+        return self.looking or company.fusing.value > _SELDOM
 
     def cost(self, company: Company) -> RowCost:
         """Of the next pass, by what one more session of it plans."""

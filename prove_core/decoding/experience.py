@@ -38,6 +38,6 @@ class Mean:
 
     value: float = 0.0
 
-    def add(self, value: float, completions: int) -> None:
-        """What one of so many has planned."""
+    def add(self, value: float, completions: float) -> None:
+        """What one of so many has planned; fewer than one where only some passes are looked at."""
         self.value += (1.0 - _MEAN_MEMORY) / completions * (value - self.value)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 
 from prove_core.decoding.calibration import chances, other_chances
-from prove_core.decoding.controller import MEMORY, TRIAL, Company, Controller
+from prove_core.decoding.controller import LOOK_EVERY, MEMORY, TRIAL, Company, Controller
 from prove_core.decoding.cycle import AR_ONLY, Planner
 from prove_core.decoding.drafts import Drafts
 from prove_core.decoding.experience import Experience
@@ -94,7 +94,8 @@ class SessionPlanner:
         cost = controller.cost(company)
         least = price * company.cost.row
         fuses = not likely or controller.may_fuse(company)
-        found = options(likely, promise if fuses else (), cost, price, room, least, others)
+        ahead = promise if fuses else ()
+        found = options(likely, ahead, cost, price, room, least, others)
         if not fuses:
             found[:1] = options((), promise, cost, price, room, least)
         best = max(found, key=_worth)
@@ -107,11 +108,13 @@ class SessionPlanner:
             self._own.fade()
         if trying and not (best.drafts or best.places) and room > 2 and len(cost.rows) > 1:
             best = Option(best.worth, 0, (0,))
-        instead, alone = _NOTHING, _NOTHING
-        if again and not trying:
+        again = [] if trying else again
+        if controller.looking:
             alone = max(options(again, (), company.cost.alike, company.idle_price, room), key=_worth)
-            instead = max(options(again, promise, cost, price, room, least), key=_worth)
-        company.repeating.add(alone.worth, company.completions)
+            company.repeating.add(alone.worth, company.completions / LOOK_EVERY)
+        instead = _NOTHING
+        if again and (not likely or again[0] > likely[0]):
+            instead = max(options(again, ahead, cost, price, room, least), key=_worth)
         self._repeats = instead.drafts > 0 and instead.worth > best.worth
         steady = proposes and not exploring and self._company is company  # its drafts were planned like this
         self._foreseen = _foreseen(company, best) if steady and not self._repeats else 0.0
