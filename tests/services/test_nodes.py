@@ -32,7 +32,8 @@ PATIENCE_S = 120.0
 def cluster() -> Iterator[Cluster]:
     """A head, and two nodes with room for one verifier each."""
     store = {"object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "resources": {"front": 2}, **store})
+    head = {"num_cpus": 4, "resources": {"front": 2}, "include_dashboard": False, **store}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for address in BACK:
         cluster.add_node(num_cpus=2, resources={"back": 1}, node_ip_address=address, **store)
     before = os.environ.get("RAY_ADDRESS")

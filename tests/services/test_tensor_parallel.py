@@ -31,7 +31,8 @@ NAME = "tiny"
 def url() -> Iterator[str]:
     """Serve on a cluster of a head and two nodes with two GPUs each, as Ray is told."""
     nothing = {"object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 0, **nothing})
+    head = {"num_cpus": 2, "num_gpus": 0, "include_dashboard": False, **nothing}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for pool, count in GPUS.items():
         cluster.add_node(num_cpus=4, num_gpus=count, resources={pool: 1000}, **nothing)
     port = free_port("127.0.0.1", 0)
