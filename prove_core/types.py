@@ -196,9 +196,9 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`argmax` and `behind` as in `Reading`. Where the block stops being the argmax, that is next; then come `drafts`.
+    """`argmax` and `behind` as in `Reading`, and `drafts` behind what matches and the model's own token after that.
 
-    `drafts`, their confidences and `alternatives` to them are empty when no branch was there.
+    They are of the branch there, and of what earlier ones said of places further on. `alternatives` are to them.
     """
 
     argmax: TokenIds

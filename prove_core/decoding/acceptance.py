@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat, takewhile
 
 from prove_core.errors import RequestError
-from prove_core.types import Alternatives, DecodingParams, Gate, GateWeights, Reading, TokenIds
+from prove_core.model.path import leading
+from prove_core.types import DecodingParams, Gate, GateWeights, Reading
 
 SMALLEST = 1e-6  # probabilities below count as this much: far under any threshold, and their logarithm stays tame
 
@@ -20,37 +20,9 @@ class Evidence:
     agrees: bool
 
 
-def _leading(passes: Iterable[bool]) -> int:
-    return sum(1 for _ in takewhile(bool, passes))
-
-
-def match_length(block: Sequence[int], argmax: Sequence[int]) -> int:
-    """Greedy acceptance: candidates that equal the verifying model's own argmax, up to the first that does not."""
-    return _leading(token == best for token, best in zip(block, argmax, strict=False))
-
-
-def taken_path(
-    block: TokenIds, argmax: Sequence[int], alternatives: Alternatives, behind: Sequence[TokenIds]
-) -> tuple[TokenIds, int, int]:
-    """Greedy acceptance of a block with alternatives: candidates, how many match, and the model's own token after them.
-
-    Where the block first differs from `argmax`, an alternative that begins with the argmax in that place goes on for as
-    long as its tokens equal `behind`, the model's choices after each of them: empty if they were not read. Then it is
-    a candidate instead of what the block has in its places; candidates are as many as the block's tokens or more.
-    """
-    accepted = match_length(block, argmax)
-    following = argmax[accepted]
-    for other, choices in zip(alternatives, behind or repeat(()), strict=False):
-        if other.accepted == accepted and other.tokens[0] == following and choices:
-            further = match_length(other.tokens[1:], choices)
-            path = block[:accepted] + other.tokens
-            return path + block[len(path) :], accepted + 1 + further, choices[further]
-    return block, accepted, following
-
-
 def confident_length(confidences: Sequence[float], tau: float) -> int:
     """The MARS rule: candidates proposed with probability above `tau`, up to the first that was not."""
-    return _leading(confidence > tau for confidence in confidences)
+    return leading(confidence > tau for confidence in confidences)
 
 
 def evidence(block: Sequence[int], confidences: Sequence[float], reading: Reading) -> list[Evidence]:
@@ -101,7 +73,7 @@ def gated_length(params: DecodingParams, candidates: Iterable[Evidence]) -> int:
 
     Raises RequestError for gate `logistic` without weights.
     """
-    return _leading(gate_score(params.gate, each, params.gate_weights) > params.theta for each in candidates)
+    return leading(gate_score(params.gate, each, params.gate_weights) > params.theta for each in candidates)
 
 
 def check_gate(params: DecodingParams) -> DecodingParams:

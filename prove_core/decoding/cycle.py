@@ -12,13 +12,14 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
-from prove_core.decoding.acceptance import confident_length, evidence, gated_length, match_length, taken_path
+from prove_core.decoding.acceptance import confident_length, evidence, gated_length
 from prove_core.decoding.drafts import Drafts, carried, within, worth_verifying
 from prove_core.decoding.fusion import no_drafts, observed, plan_rows
 from prove_core.decoding.limits import Budget
 from prove_core.decoding.lookup import Lookup, Repeat
 from prove_core.decoding.overlap import Foresight, foreseen_stops, proposal_at
 from prove_core.decoding.plan import AR_PASS, Plan
+from prove_core.model.path import match_length, taken_path
 from prove_core.types import (
     Alternatives,
     Answer,
@@ -192,10 +193,9 @@ def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Aids) -> Cycl
     block = drafts.tokens
     branches, alternatives = plan_rows(drafts, max(0, params.fused_rows - 1 - len(block)), budget.remaining)
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches, alternatives))))
-    step = _verified(block, alternatives, answer)
-    accepted = match_length(block, answer.argmax)
-    yield step
-    return carried(answer, step.tokens[accepted + 1 :], observed(drafts.outlook, len(block), accepted))
+    yield _verified(block, alternatives, answer)
+    outlook = observed(drafts.outlook, len(block), match_length(block, answer.argmax))
+    return carried(answer, outlook, params.block_size - 1)
 
 
 def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cycle:
@@ -218,8 +218,7 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     step = _verified(block, plan.alternatives, answer)
     planner.learn(len(block), step.accepted)
     yield step
-    accepted = match_length(block, answer.argmax)
-    return carried(answer, step.tokens[accepted + 1 :], ())  # the planner has an outlook of its own
+    return carried(answer, (), params.block_size - 1)  # the planner has an outlook of its own
 
 
 def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:

@@ -1,6 +1,6 @@
 """Drafts in hand: a block proposed to come next, and alternatives to it. Pure functions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -53,18 +53,10 @@ def beginnings(alternatives: Alternatives, counts: Mapping[int, int]) -> Alterna
     return tuple(_begin(other, count) for i, other in enumerate(alternatives) if (count := counts.get(i, 0)))
 
 
-def carried(answer: Fused, committed: Sequence[int], outlook: tuple[float, ...]) -> Drafts:
-    """What a pass proposes for the next one, after `committed` tokens behind the one that its drafts follow.
-
-    These are none but where an alternative came true: drafts that foresaw them go on behind.
-    """
-    count = len(committed)
-    if answer.drafts[:count] != tuple(committed):
-        return Drafts((), (), outlook)
-    others = tuple(
-        replace(other, accepted=other.accepted - count) for other in answer.alternatives if other.accepted >= count
-    )
-    return Drafts(answer.drafts[count:], answer.confidences[count:], outlook, others)
+def carried(answer: Fused, outlook: tuple[float, ...], most: int) -> Drafts:
+    """What a pass proposes for the next one, `most` tokens of it."""
+    others = tuple([other for other in answer.alternatives if other.accepted < most])
+    return Drafts(answer.drafts[:most], answer.confidences[:most], outlook, others)
 
 
 def _begin(other: Alternative, count: int) -> Alternative:

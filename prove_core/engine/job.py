@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from prove_core.errors import ProveError
 from prove_core.kv.sequence import Sequence
-from prove_core.model.window import PlaceholderGroup, SidePath, Window, WindowOutput
+from prove_core.model.window import PlaceholderGroup, Remnant, SidePath, Window, WindowOutput
 from prove_core.types import (
     Alternatives,
     Answer,
@@ -134,9 +134,12 @@ class Job:
         sides = tuple([SidePath(last + other.accepted, other.tokens) for other in self._alternatives])
         sampling = self.request.sampling
         penalizes = sampling is not None and sampling.penalizes
-        before = self.sequence.cached[:] if groups or penalizes else ()
         call, floor, pages = self.request.call, self.request.floor, self.sequence.pages
-        how = isinstance(call, Continue), not isinstance(call, Fuse), sides
+        fuses = isinstance(call, Fuse)
+        keeps = fuses and sampling is None
+        remnant = self.sequence.remnant if keeps and isinstance(self.sequence.remnant, Remnant) else None
+        before = self.sequence.cached[:] if groups or penalizes or remnant else ()
+        how = isinstance(call, Continue), not fuses, sides, keeps, remnant
         return Window(tokens, start, pages, groups, logits, targets, floor, sampling, before, *how)
 
     def absorb(self, window: Window, output: WindowOutput, seconds: float) -> Answer | None:
@@ -146,6 +149,8 @@ class Job:
         self.pass_seconds += seconds
         if not window.logits:
             return None
+        if window.keeps:
+            self.sequence.remnant = output.remnant
         match self.request.call:
             case Propose():
                 tokens, confidences = output.argmax + output.drafts, output.confidences + output.draft_confidences

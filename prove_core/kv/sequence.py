@@ -26,6 +26,7 @@ class Sequence:
         self.cached = array("i")  # every pass may want a copy
         self.pages: list[int] = []
         self.cycle = -1
+        self.remnant: object = None  # the model's own, from its latest pass for the next one
         self._chain: list[int] = []
 
     def apply(self, commit: Commit) -> None:

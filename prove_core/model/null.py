@@ -47,9 +47,9 @@ class NullRunner:
         first = window.end - window.logits + 1
         argmax = tuple(self.token_at(index) for index in range(first, first + window.logits))
         agreed = tuple(float(a == b) for a, b in zip(argmax, window.targets, strict=False))
-        groups = window.chosen(argmax)
-        drafts = tuple(self.token_at(group.index + i) for group in groups for i in range(group.count))
         behind = tuple(self._follows(window, side) for side in window.sides)
+        groups = window.chosen(argmax, behind)
+        drafts = tuple(self.token_at(group.index + i) for group in groups for i in range(group.known, group.count))
         return WindowOutput(argmax, (1.0,) * window.logits, agreed, drafts, (1.0,) * len(drafts), behind=behind)
 
     def _follows(self, window: Window, side: SidePath) -> TokenIds:

@@ -1,5 +1,6 @@
 """Penalties and biases on logits, as vLLM has them: see `SamplingParams`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from prove_core.types import SamplingParams, TokenIds
+from prove_core.types import SamplingParams
 
 Array = NDArray[np.int64]
 
@@ -20,7 +21,7 @@ class Occurrences:
     generated: Array
 
     @classmethod
-    def of(cls, tokens: TokenIds, prompt_length: int) -> "Occurrences":
+    def of(cls, tokens: Sequence[int], prompt_length: int) -> "Occurrences":
         """Those of `tokens`, the completion beginning at `prompt_length`."""
         ids, places = np.unique(np.array(tokens, dtype=np.int64), return_inverse=True)
         return cls(ids, np.bincount(places[prompt_length:], minlength=len(ids)))

@@ -137,7 +137,7 @@ class ModelRunner:
         logits, states = forward()
         masked = logits if bare else self._scorer.mask(logits, windows)
         scores = self._scorer.score(masked, windows)
-        if any(window.groups for window in windows):
+        if any(window.groups or window.remnant for window in windows):
             scores = self._refiner.refine(states, masked, windows, scores)
         if windows is not asked:
             scores = [

@@ -159,10 +159,10 @@ def _split(windows: Sequence[Window], read: Read, *, drafts: bool) -> list[Windo
         target_end = target + len(window.targets) * window.weighs
         argmax = tuple(best[row:end])
         weights = tuple(confidences[row:end]) if window.weighs else ()
-        chosen = window.chosen(argmax) if drafts else []
-        own = [row + group.row + i for group in chosen for i in range(group.count)]
-        found = tuple([best[draft] for draft in own]), tuple([confidences[draft] for draft in own])
         behind = _behind(window, best, end) if window.sides else ()
+        chosen = window.chosen(argmax, behind) if drafts else []
+        own = [row + group.row + i for group in chosen for i in range(group.known, group.count)]
+        found = tuple([best[draft] for draft in own]), tuple([confidences[draft] for draft in own])
         probabilities = tuple(read.probabilities[target:target_end])
         outputs.append(WindowOutput(argmax, weights, probabilities, *found, behind=behind))
         row, target = row + window.outputs, target_end

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from prove_core.types import Alternatives, Floor, Logprobs, SamplingParams, TokenIds
+from prove_core.model.path import match_length, taken_path
+from prove_core.types import Alternative, Alternatives, Floor, Logprobs, SamplingParams, TokenIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,38 @@ class PlaceholderGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenGroup:
-    """The group of a window that is in use: its `count` rows from `row` among the window's outputs.
+class Verdict:
+    """What came of a window: its first `kept` tokens stand, and `further` ones follow, of which the last is new."""
 
-    They follow `token`; the first of them predicts the token at `index` of the sequence.
+    kept: int
+    further: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenGroup:
+    """A group of a window that is in use: its `count` rows from `row` among the window's outputs.
+
+    The first of them predicts the token at `index` of the sequence. The last `known` tokens of the `verdict` are in the
+    place of as many rows, fewer than all.
     """
 
     row: int
     count: int
-    token: int
     index: int
+    known: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Remnant:
+    """What the rows of a block that was in use still say, for where nothing newer has been proposed.
+
+    The first of its `count` rows predicts the token at `index` of the sequence. `rows` are their walk's own.
+    """
+
+    index: int
+    count: int
+    rows: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +77,8 @@ class Window:
     id to score at the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`.
     `before` are the ids below `start`, needed only where `sampling` penalizes or groups recall what came before.
     `every` group is in use, or the one that `chosen` finds. `weighs`: probabilities of the tokens' choices and targets
-    are wanted. Only a window without `sampling` may have `sides`, and then with logits.
+    are wanted. Only a window without `sampling` may have `sides`, and then with logits. One that `keeps` gets what is
+    left of the block in use for the next one, and brings what was left before as its `remnant`.
     """
 
     tokens: Sequence[int]
@@ -69,6 +93,8 @@ class Window:
     every: bool = False
     weighs: bool = True
     sides: tuple[SidePath, ...] = ()
+    keeps: bool = False
+    remnant: Remnant | None = None
     placeholders: int = field(init=False, repr=False, compare=False)  # rows of all groups: asked for all the time
     side_rows: int = field(init=False, repr=False, compare=False)  # those of all side paths
 
@@ -76,29 +102,41 @@ class Window:
         object.__setattr__(self, "placeholders", sum([group.count for group in self.groups]))
         object.__setattr__(self, "side_rows", sum([side.count for side in self.sides]))
 
-    def chosen(self, argmax: TokenIds) -> list[ChosenGroup]:
-        """The groups in use: all, or the one, if any, that goes on where `targets` stop being their rows' `argmax`.
+    def verdict(self, argmax: TokenIds, behind: Sequence[TokenIds] = ()) -> Verdict:
+        """Where `targets`, read as a block to verify, stop being `argmax`, the ids of the token rows with logits.
 
-        `argmax` are the ids of the token rows with logits.
+        `behind` are the choices of side paths' rows: a side path may go on there.
+        """
+        last = len(self.tokens) - 1 - len(self.targets)
+        ways = tuple([Alternative(side.after - last, side.tokens) for side in self.sides])
+        candidates, accepted, following = taken_path(self.targets, argmax[-1 - len(self.targets) :], ways, behind)
+        matching = match_length(self.targets, candidates[:accepted])
+        return Verdict(last + 1 + matching, (*candidates[matching:accepted], following))
+
+    def chosen(self, argmax: TokenIds, behind: Sequence[TokenIds] = ()) -> list[ChosenGroup]:
+        """The groups in use: all, or the latest, if any, that saw nothing but what stands, and goes on behind it.
+
+        Both as in `verdict`.
         """
         if not self.groups or not argmax:
             return []
-        matches = (target == best for target, best in zip(self.targets, argmax, strict=False))
-        accepted = next((index for index, match in enumerate(matches) if not match), len(self.targets))
-        stop = len(self.tokens) - 1 + accepted - len(self.targets)
+        verdict = None if self.every else self.verdict(argmax, behind)
         found, row = [], self.logits + self.side_rows
         for group in self.groups:
-            if group.count and (self.every or group.after == stop):
-                behind = group.after - len(self.tokens)  # seen from the end
-                found.append(ChosenGroup(row, group.count, argmax[behind], self.start + group.after + 2))
+            came = verdict or Verdict(group.after + 1, (argmax[group.after - len(self.tokens)],))
+            index = self.start + group.after + 2
+            known = self.start + came.kept + len(came.further) - index
+            if group.after < came.kept and known < group.count:
+                found.append(ChosenGroup(row, group.count, index, known, came))
             row += group.count
-        return found
+        return found if self.every else found[-1:]
 
-    def context(self, chosen: ChosenGroup) -> "array[int]":
-        """The sequence before the token that a group in use follows."""
+    def context(self, verdict: Verdict) -> "array[int]":
+        """The sequence with what came of the window."""
         known = array("i", self.before)
-        known.extend(self.tokens)
-        return known[: chosen.index - 1]
+        known.extend(self.tokens[: verdict.kept])
+        known.extend(verdict.further)
+        return known
 
     @property
     def parts(self) -> tuple[SidePath | PlaceholderGroup, ...]:
@@ -139,11 +177,11 @@ class WindowOutput:
     `argmax` is what its name says unless the window's `sampling` adjusts or draws. `logprobs` are of these choices,
     where `sampling` asks for them.
 
-    `drafts` and `draft_confidences` are what the placeholders of the groups in use propose, group after group: of the
-    one that stands where the window's targets, read as a block to verify, stop being the argmax (nothing if there is no
-    such group), or of every one. A window without targets stops at its last token. Probabilities are float32 softmax at
+    `drafts` and `draft_confidences` are what the placeholders of the groups in use propose, group after group, behind
+    what came of the window (`Window.verdict`), or behind the token that each of `every` group follows. Where no group
+    is in use they come from its `remnant`, which also goes on where a group ends. Probabilities are float32 softmax at
     temperature 1 over the ids the tokenizer has, less banned ones. `alternatives` are to `drafts`, where one group is
-    in use and the window has no sampling of its own.
+    in use and the window has no sampling of its own. `remnant` is for the next window.
 
     `behind[k]` are the chosen ids of the rows of side path k.
     """
@@ -156,6 +194,7 @@ class WindowOutput:
     logprobs: Logprobs = ()
     behind: tuple[TokenIds, ...] = ()
     alternatives: Alternatives = ()
+    remnant: Remnant | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,15 +69,15 @@ class ToyRunner:
             self.next_token(context[: position + 1], self._banned(window, position + 1), self._seed(window))
             for position in range(window.end - window.logits, window.end)
         )
-        groups = window.chosen(argmax)
+        behind = tuple(self._behind(window, side, context) for side in window.sides)
+        groups = window.chosen(argmax, behind)
         drafts: tuple[int, ...] = ()
         others: Alternatives = ()
         for group in groups:
-            truth = [*context[: group.index - 1], group.token]
-            guesses = self._guesses(window, truth, group.count)
+            truth = [*context[: window.start + group.verdict.kept], *group.verdict.further]
+            guesses = self._guesses(window, truth, group.count - group.known)
             drafts += guesses
             others = self._alternatives(window, truth, guesses)
-        behind = tuple(self._behind(window, side, context) for side in window.sides)
         confidences = tuple(self.random.random() for _ in argmax)
         probabilities = tuple(
             0.9 if target == best else 0.001 for target, best in zip(window.targets, argmax, strict=False)

@@ -118,9 +118,18 @@ class Head(ctypes.Structure):
 
 
 class Block(ctypes.Structure):
-    """A block of placeholders: the tokens that they follow, and its rows."""
+    """A block of placeholders, its rows and the tokens that they follow: `kernels/walk.h`."""
 
-    _fields_ = (("context", c_void_p), ("length", c_int32), ("first", c_int32), ("rows", c_int32))
+    _fields_ = (
+        ("context", c_void_p),
+        ("tail", c_void_p),
+        ("kept", c_void_p),
+        ("length", c_int32),
+        ("first", c_int32),
+        ("rows", c_int32),
+        ("tail_rows", c_int32),
+        ("known", c_int32),
+    )
 
 
 class Other(ctypes.Structure):

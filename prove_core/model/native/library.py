@@ -54,6 +54,8 @@ class Library:
         self.embed = code.prove_embed
         self.embed.argtypes = (c_void_p, c_void_p, c_int32, c_int32, c_int64, c_int32, c_void_p)
         self.embed.restype = None
+        self.kept_size = code.prove_kept_size
+        self.kept_size.argtypes, self.kept_size.restype = (c_int32,), c_int64
         self.walk = code.prove_walk
         blocks, numbers = (POINTER(Head), POINTER(Block), c_int32), (c_void_p, c_void_p, c_int32, c_void_p, c_void_p)
         self.walk.argtypes = (*blocks, *numbers, POINTER(Others))

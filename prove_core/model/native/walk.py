@@ -4,17 +4,20 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from prove_core.model.in_use import InUse
 from prove_core.model.native.interface import Block, Head, Other, Others, address, begin
 from prove_core.model.native.library import Library
 from prove_core.model.native.weights import WIDE, Kept, in_blocks
 from prove_core.model.recall import Recall
 from prove_core.model.refine import Walked
 from prove_core.model.sequential import SequentialHead
+from prove_core.model.window import Remnant
 from prove_core.types import Alternative, Alternatives
 
 T = TypeVar("T", Block, Others)
@@ -28,6 +31,7 @@ class NativeWalk:
     ) -> None:
         self._library = library
         self._kept = Kept()
+        self._kept_words = library.kept_size(len(head.a)) // 8
         a, r, o = (self._kept.blocks(weight.detach(), WIDE) for weight in (head.a, head.r, head.o))
         self._head = Head(
             a=a,
@@ -49,15 +53,15 @@ class NativeWalk:
         sizes = (*head.a.shape, output.shape[1])
         return all(size % WIDE == 0 for size in sizes) and head.a.dtype is output.dtype is torch.bfloat16
 
-    def __call__(self, hidden: Tensor, logits: Tensor, blocks: Sequence[tuple[int, int, "array[int]"]]) -> list[Walked]:
+    def __call__(self, hidden: Tensor, logits: Tensor, blocks: Sequence[InUse]) -> list[Walked]:
         """See `refine.Walk`."""
-        parts = [(first, first + count) for first, count, _ in blocks]
-        rows = max([end for _, end in parts])
-        ids, probabilities = array("q", [0]) * rows, array("f", [0.0]) * rows
+        ends = [*accumulate([block.length for block in blocks], initial=0)]
+        ids, probabilities = array("q", [0]) * ends[-1], array("f", [0.0]) * ends[-1]
         others = _array(Others, len(blocks))()
+        kept = [array("q", [0]) * (block.length * self._kept_words) if block.keeps else _NOTHING for block in blocks]
         self._library.walk(
             self._head,
-            _array(Block, len(blocks))(*[_block(*block) for block in blocks]),
+            _array(Block, len(blocks))(*[self._block(*each) for each in zip(blocks, kept, strict=True)]),
             len(blocks),
             address(logits),
             address(hidden),
@@ -66,10 +70,24 @@ class NativeWalk:
             begin(probabilities),
             others,
         )
-        return [
-            Walked(ids[first:end].tolist(), probabilities[first:end].tolist(), _alternatives(each))
-            for (first, end), each in zip(parts, others, strict=True)
-        ]
+        found = []
+        for block, first, end, rows, beside in zip(blocks, ends[:-1], ends[1:], kept, others, strict=True):
+            remnant = Remnant(block.index, block.length, rows) if block.keeps else None
+            new = slice(first + block.known, end)
+            chosen = ids[new].tolist(), probabilities[new].tolist()
+            found.append(Walked(*chosen, _alternatives(beside), remnant))
+        return found
+
+    def _block(self, block: InUse, kept: "array[int]") -> Block:
+        context, tail = block.context, block.tail.rows
+        earlier = 0
+        if isinstance(tail, array):
+            earlier = begin(tail) + block.tail_first * self._kept_words * tail.itemsize
+        place = len(context), block.first, block.rows, block.tail_rows, block.known
+        return Block(begin(context), earlier, begin(kept) if kept else 0, *place)
+
+
+_NOTHING = array("q")
 
 
 def _previous(library: Library, b: Tensor, embedding: Tensor) -> Tensor:
@@ -99,7 +117,3 @@ def _alternatives(others: Others) -> Alternatives:
             for way in found
         ]
     )
-
-
-def _block(first: int, rows: int, context: "array[int]") -> Block:
-    return Block(begin(context), len(context), first, rows)

@@ -34,10 +34,10 @@ class AdversarialRunner:
         output = self._inner.run(windows)
         rows = []
         for window, found in zip(windows, output.outputs, strict=True):
-            groups = window.chosen(found.argmax)
+            groups = window.chosen(found.argmax, found.behind)
             guesses = tuple(guess for group in groups for guess in self._guesses(group))
             plain = bool(groups) and window.sampling is None
-            others = self._alternatives(groups[0].index, guesses) if plain else ()
+            others = self._alternatives(groups[0].index + groups[0].known, guesses) if plain else ()
             rows.append(replace(found, drafts=guesses, alternatives=others))
         return replace(output, outputs=rows)
 
@@ -52,8 +52,9 @@ class AdversarialRunner:
         return tuple(found)
 
     def _guesses(self, group: ChosenGroup) -> list[int]:
-        guesses = (self.truth[group.index :] + [0] * group.count)[: group.count]
-        for index in range(self._random.randint(0, group.count), group.count):
+        count = group.count - group.known
+        guesses = (self.truth[group.index + group.known :] + [0] * count)[:count]
+        for index in range(self._random.randint(0, count), count):
             guesses[index] = self._random.randrange(self._vocabulary)
         return guesses
 

@@ -361,6 +361,8 @@ void prove_embed(const uint32_t* b, const prove::bf16* embedding, int32_t hidden
         prove::embed(b, embedding + i * hidden, hidden, width, int(std::min<int64_t>(SHARE, vocabulary - i)), previous + i * width);
 }
 
+int64_t prove_kept_size(int32_t width) { return prove::Walk::kept_size(width); }
+
 void prove_walk(const prove::Head* head, const prove::Block* blocks, int32_t count, const float* logits,
                 const prove::bf16* states, int32_t threads, int64_t* ids, float* probabilities, prove::Others* others) {
     prove::Walk walk(*head, blocks, count, logits, states);

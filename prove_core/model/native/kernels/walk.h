@@ -1,6 +1,7 @@
 // The sequential head down blocks of placeholders (see `sequential.py`): a block's tokens one after another, each from
 // its row's leading candidates, whose logits get what the head's state adds to them.
 #pragma once
+#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -21,10 +22,14 @@ struct Head {
     int32_t hidden, width, placeholders, vocabulary;
 };
 
-// A block's rows among those of the pass, and the tokens that they follow: one at least, all where the head recalls.
+// A block's rows: those of the pass from `first` on, then `tail_rows` that an earlier walk has kept; and the tokens that
+// it follows, all where the head recalls. The last `known` of them are in the place of the block's first rows, so one
+// more at least comes before them. Where `kept` is not null, all rows are kept there.
 struct Block {
     const int32_t* context;
-    int32_t length, first, rows;
+    const char* tail;
+    char* kept;
+    int32_t length, first, rows, tail_rows, known;
 };
 
 // Alternatives to a block's tokens, see `alternatives.py` for what the numbers mean.
@@ -103,14 +108,20 @@ class Walk {
     Walk(const Head& head, const Block* blocks, int count, const float* logits, const bf16* states)
         : head(head), logits(logits), states(states) {
         for (int i = 0; i < count; i++) {
+            const Block& block = blocks[i];
             begins.push_back(int(places.size()));
-            for (int depth = 0; depth < blocks[i].rows; depth++) places.push_back({blocks[i].first + depth, depth});
+            for (int depth = 0; depth < block.rows; depth++) places.push_back({block.first + depth, depth, nullptr});
+            for (int i = 0; i < block.tail_rows; i++) places.push_back({0, 0, block.tail + i * kept_size(head.width)});
         }
+        begins.push_back(int(places.size()));
         leading.resize(places.size());
         inner.resize(places.size() * head.width);
     }
 
     int rows() const { return int(places.size()); }
+
+    // Bytes of a row that is kept.
+    static int64_t kept_size(int width) { return sizeof(Leading) + width * sizeof(bf16); }
 
     // Into the caches with what the way down reads of the head again and again: the pass has driven it out.
     void fetch() const {
@@ -121,9 +132,16 @@ class Walk {
     // What depends on no choice: a row's candidates, and A norm(hidden) + position.
     void prepare(int i) {
         Place place = places[i];
-        leading[i].find(Row{logits + place.row * head.vocabulary, head.vocabulary});
+        if (place.kept)
+            memcpy(&leading[i], place.kept, sizeof(Leading));
+        else
+            leading[i].find(Row{logits + place.row * head.vocabulary, head.vocabulary});
         for (int k = 0; k < leading[i].count; k++)
             for (const bf16 *x = effects(leading[i].ids[k]), *end = x + head.hidden; x < end; x += 2 * LANES) expect(x);
+        if (place.kept) {
+            memcpy(&inner[int64_t(i) * head.width], place.kept + sizeof(Leading), head.width * sizeof(bf16));
+            return;
+        }
         Buffer<bf16> normal(head.hidden);
         normalize(states + place.row * head.hidden, head.hidden, normal.data());
         const float* offset = head.position + int64_t(std::min(place.depth, head.placeholders - 1)) * head.width;
@@ -132,15 +150,19 @@ class Walk {
                     [&](int k, vf x) { narrow(to + k, x + load<vf>(offset + k)); });
     }
 
-    // Down block i once all rows are prepared; ids and their probabilities among the candidates, by row of the pass.
+    // Down block i once all rows are prepared; ids and their probabilities among the candidates, behind those of the
+    // blocks before, a number for each row: of rows whose tokens are known nothing is said.
     void down(int i, const Block& block, int64_t* ids, float* probabilities, Others& others) const {
         Context context(block.context, block.length);
         State state(head.width);
         std::vector<Way> ways;
         float reach = 1.0f;
-        int64_t token = block.context[block.length - 1];
-        for (int depth = 0; depth < block.rows; depth++) {
-            Choice choice = step(begins[i] + depth, token, state, context);
+        const int32_t* before = block.context + block.length - 1 - block.known;
+        for (int depth = 0; depth < block.known; depth++) follow(prepared(begins[i] + depth), before[depth], state.data());
+        int64_t token = before[block.known];
+        int first = begins[i] + block.known, rows = begins[i + 1] - first;
+        for (int depth = 0; depth < rows; depth++) {
+            Choice choice = step(first + depth, token, state, context);
             for (int k = 0; k < choice.count; k++) {
                 float chance = reach * choice.others[k].probability;
                 if (chance >= LEAST) ways.push_back({chance, depth, depth, NEW, choice.others[k], state, context});
@@ -148,16 +170,18 @@ class Walk {
             token = choice.best.id;
             context.add(token);
             reach *= choice.best.probability;
-            ids[block.first + depth] = token;
-            probabilities[block.first + depth] = choice.best.probability;
+            ids[first + depth] = token;
+            probabilities[first + depth] = choice.best.probability;
         }
-        beside(i, block.rows, ways, others);
+        beside(first, rows, ways, others);
+        if (block.kept) keep(i, block.kept);
     }
 
   private:
     struct Place {
         int64_t row;
         int depth;
+        const char* kept;  // instead of a row of the pass
     };
 
     using State = Buffer<bf16>;
@@ -184,8 +208,17 @@ class Walk {
         Context context;
     };
 
-    // The likeliest ways, one token after another.
-    void beside(int i, int rows, std::vector<Way>& ways, Others& others) const {
+    void keep(int i, char* to) const {
+        for (int place = begins[i]; place < begins[i + 1]; place++, to += kept_size(head.width)) {
+            memcpy(to, &leading[place], sizeof(Leading));
+            memcpy(to + sizeof(Leading), prepared(place), head.width * sizeof(bf16));
+        }
+    }
+
+    const bf16* prepared(int place) const { return &inner[int64_t(place) * head.width]; }
+
+    // The likeliest ways, one token after another, down rows from `first` on.
+    void beside(int first, int rows, std::vector<Way>& ways, Others& others) const {
         int alternatives = 0;
         for (others.count = 0; others.count < MOST && !ways.empty(); others.count++) {
             auto best = std::max_element(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.chance < b.chance; });
@@ -195,7 +228,7 @@ class Walk {
             others.tokens[others.count] = {way.accepted, way.alternative, int32_t(way.next.id), way.next.probability};
             if (++way.depth == rows || way.chance < GOES_ON) continue;
             way.context.add(way.next.id);
-            way.next = step(begins[i] + way.depth, way.next.id, way.state, way.context).best;
+            way.next = step(first + way.depth, way.next.id, way.state, way.context).best;
             way.chance *= way.next.probability;
             if (way.chance >= LEAST) ways.push_back(std::move(way));
         }
@@ -204,7 +237,7 @@ class Walk {
     // One row behind a token, with the state there, which it moves on.
     Choice step(int place, int64_t token, State& state, const Context& context) const {
         Buffer<bf16> moved(head.hidden);
-        follow(&inner[int64_t(place) * head.width], token, state.data());
+        follow(prepared(place), token, state.data());
         multiply_by(state.data(), head.o, head.width, head.hidden, [&](int k, vf x) { narrow(&moved[k], x); });
         return choose(leading[place], moved.data(), context);
     }
@@ -212,7 +245,7 @@ class Walk {
     const Head& head;
     const float* logits;
     const bf16* states;
-    std::vector<int> begins;  // of each block among the places
+    std::vector<int> begins;  // of each block among the places, and their end
     std::vector<Place> places;
     std::vector<Leading> leading;
     Buffer<bf16> inner;  // [places, width]
