@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from prove_core.decoding.ahead import Ahead, ahead
 from prove_core.decoding.blocks import Blocks
 from prove_core.decoding.cost import FREE, LiveCost, PassCost
 from prove_core.decoding.experience import Experience, Mean
@@ -63,6 +64,7 @@ class Company:
     repeating: Mean
     cost: SharedCost
     forecast: Forecast
+    ahead: Ahead
     proposing: bool
     fusing: Mean = field(default_factory=lambda: Mean(1.0))
     looks: int = 0
@@ -137,6 +139,7 @@ class Controller:
         elif self._passes >= found.until:
             found.cost = shared_cost(self._cost.cost, completions, self._max_rows, self._between)
             found.forecast = forecast(self._blocks.kept, found.cost, found.forecast)
+            found.ahead = ahead(found.forecast.promise)
             self._decide(found)
         self._latest = found
         return found
@@ -208,7 +211,7 @@ class Controller:
         experience = self._experience.setdefault(alike, Experience(MEMORY))
         repeating = self._repeating.setdefault(alike, Mean())
         found = forecast(self._blocks.kept, cost, earlier)
-        company = Company(completions, experience, repeating, cost, found, proposing=False)
+        company = Company(completions, experience, repeating, cost, found, ahead(found.promise), proposing=False)
         self._decide(company)
         return company
 

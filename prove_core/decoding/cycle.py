@@ -193,9 +193,11 @@ def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Aids) -> Cycl
     block = drafts.tokens
     branches, alternatives = plan_rows(drafts, max(0, params.fused_rows - 1 - len(block)), budget.remaining)
     answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches, alternatives))))
-    yield _verified(block, alternatives, answer)
-    outlook = observed(drafts.outlook, len(block), match_length(block, answer.argmax))
-    return carried(answer, outlook, params.block_size - 1)
+    step = _verified(block, alternatives, answer)
+    yield step
+    matched = match_length(block, answer.argmax)
+    outlook = observed(drafts.outlook, len(block), matched) if drafts.new else drafts.outlook
+    return carried(answer, outlook, params.block_size - 1, branches, matched, len(step.tokens) - matched)
 
 
 def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cycle:
@@ -218,7 +220,9 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     step = _verified(block, plan.alternatives, answer)
     planner.learn(len(block), step.accepted)
     yield step
-    return carried(answer, (), params.block_size - 1)  # the planner has an outlook of its own
+    matched = match_length(block, answer.argmax)
+    # the planner has an outlook of its own
+    return carried(answer, (), params.block_size - 1, plan.branches, matched, len(step.tokens) - matched)
 
 
 def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:

@@ -1,13 +1,13 @@
 """Drafts in hand: a block proposed to come next, and alternatives to it. Pure functions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
 from operator import mul
 
 from prove_core.decoding.limits import Budget
-from prove_core.types import Alternative, Alternatives, Fused, TokenIds
+from prove_core.types import Alternative, Alternatives, Branch, Fused, TokenIds
 
 WORTH_VERIFYING = 0.15  # chance of an alternative's token from which on it gets a row, where nothing is measured
 
@@ -17,12 +17,15 @@ class Drafts:
     """What is carried from pass to pass: tokens proposed to come next, alternatives to them, and the outlook.
 
     `outlook[j]` estimates, from this completion so far, the chance that the first j + 1 drafts of a pass all match.
+    The first `new` tokens are of a branch that stood where the pass before stopped; what an earlier one left is of less
+    worth.
     """
 
     tokens: TokenIds
     confidences: tuple[float, ...]
     outlook: tuple[float, ...]
     alternatives: Alternatives = ()
+    new: int = 0
 
 
 def within(budget: Budget, drafts: Drafts) -> Drafts:
@@ -53,10 +56,17 @@ def beginnings(alternatives: Alternatives, counts: Mapping[int, int]) -> Alterna
     return tuple(_begin(other, count) for i, other in enumerate(alternatives) if (count := counts.get(i, 0)))
 
 
-def carried(answer: Fused, outlook: tuple[float, ...], most: int) -> Drafts:
-    """What a pass proposes for the next one, `most` tokens of it."""
+def carried(
+    answer: Fused, outlook: tuple[float, ...], most: int, branches: Iterable[Branch], matched: int, committed: int
+) -> Drafts:
+    """What a pass proposes for the next one, `most` tokens of it.
+
+    It ran `branches`, its block matched up to `matched`, and it `committed` more tokens than that.
+    """
     others = tuple([other for other in answer.alternatives if other.accepted < most])
-    return Drafts(answer.drafts[:most], answer.confidences[:most], outlook, others)
+    there = sum([branch.placeholders for branch in branches if branch.accepted == matched])
+    new = min(max(0, there - (committed - 1)), most)
+    return Drafts(answer.drafts[:most], answer.confidences[:most], outlook, others, new)
 
 
 def _begin(other: Alternative, count: int) -> Alternative:

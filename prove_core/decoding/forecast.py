@@ -2,7 +2,7 @@
 
 A decision process with an average reward: in hand are n drafts, a pass verifies some and proposes others, its seconds
 cost as many tokens as would be decoded meanwhile. Value iteration over blocks seen lately, which say how chances are
-spread: that some blocks are sure and others hopeless is what makes choosing worth while.
+spread: that some blocks are sure and others hopeless is what makes choosing worth while. What is left of blocks does not count.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from prove_core.decoding.ahead import ahead, falling
 from prove_core.decoding.plan import Other, SharedCost, options
 
 FIRST_ROUNDS = 4  # of value iteration where nothing is known
@@ -57,25 +58,15 @@ def _gain(promise: Sequence[float], cost: SharedCost) -> float:
 def _promise(blocks: Sequence[Block], promise: Sequence[float], cost: SharedCost, price: float) -> tuple[float, ...]:
     """What one more draft adds to the best a pass can do, on average over the blocks."""
     worth = [0.0] * (len(promise) + 1)
+    following = ahead(promise)
     for block in blocks:
-        found = options(block.chances, promise, cost.alike, price, _ENDLESS, price * cost.row, block.others)
+        found = options(block.chances, following, cost.alike, price, _ENDLESS, price * cost.row, block.others)
         best = found[0].worth
         for drafts in range(len(worth)):
             if drafts < len(found):
                 best = max(best, found[drafts].worth)
             worth[drafts] += best
-    return _falling([(after - before) / len(blocks) for before, after in pairwise(worth)])
+    return falling([(after - before) / len(blocks) for before, after in pairwise(worth)])
 
 
 _ENDLESS = 1 << 30
-
-
-def _falling(values: Sequence[float]) -> tuple[float, ...]:
-    """Neighbours that rise are pooled: a block is never worth less for a promise spread evenly over its drafts."""
-    pools: list[tuple[float, int]] = []  # sum, number
-    for value in values:
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] * pools[-1][1] < pools[-1][0] * pools[-2][1]:
-            (total, count), (more, further) = pools[-2], pools.pop()
-            pools[-1] = (total + more, count + further)
-    return tuple(total / count for total, count in pools for _ in range(count))

@@ -18,6 +18,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
+from prove_core.decoding.ahead import Ahead
 from prove_core.decoding.cost import PassCost
 from prove_core.decoding.drafts import beginnings
 from prove_core.decoding.fusion import gathered
@@ -152,30 +153,34 @@ class Option(NamedTuple):
 
 def options(
     chances: Sequence[float],
-    promise: Sequence[float],
+    ahead: Ahead,
     cost: RowCost,
     price: float,
     room: int,
     least: float = 0.0,
     others: Sequence[Other] = (),
+    *,
+    rows_left: int = 0,
+    share: float = 1.0,
 ) -> list[Option]:
     """By number of drafts verified, from none, the best plan at `price` tokens per second.
 
-    `chances` are those of the drafts in hand, each given that those before it match; `others` the tokens of
-    alternatives, of which those in the place of a verified draft may be verified too. `promise[j]` is what a draft at
-    depth j adds to the value of those before it, falling. `room` is how many tokens may still be committed: a + 1 by
-    this pass and one by the next anyway, so what it proposes can use the rest. Placeholders worth `least` tokens or
-    less are not looked at.
+    `chances` are those of the drafts, each given that those before it match; `others` the tokens of alternatives, of
+    which those in the place of a verified draft may be verified too. `share` of what is promised `ahead` counts.
+    `rows_left` say something of the places from the first draft's on, whatever is verified there. `room` is how many
+    tokens may still be committed: a + 1 by this pass and one by the next anyway, so what it proposes can use the rest.
+    Placeholders worth `least` tokens or less are not looked at.
     """
     least = max(least, WORTH)
     rows, extra, price = cost.rows, cost.extra, price * cost.scale
     free, reach, matched = price * (rows[0] + extra[0]), 1.0, 0.0
     sooner: list[tuple[float, int]] = []  # placeholders behind stops before the last draft, best first
     beside: list[tuple[float, Other]] = []  # tokens of alternatives to the drafts so far, best first
-    stops: list[float] = []  # chances of those
+    later = 0.0  # what is left behind those stops is worth
     found = []
     for drafts in range(min(len(chances) + 1, len(rows))):
-        gained, tokens = matched + free, drafts
+        left = rows_left - drafts - 1
+        gained, tokens = matched + free + later + reach * share * ahead.worth(left), drafts
         best = gained - price * (rows[drafts] + extra[0])
         for index, (value, _) in enumerate(beside[: len(rows) - 1 - drafts], start=1):
             gained += value
@@ -183,8 +188,7 @@ def options(
             if worth > best:
                 best, tokens = worth, drafts + index
         verified = beside[: tokens - drafts]
-        values = _less(sooner, verified, stops) if verified and sooner else sooner
-        values = [*values, *_behind(drafts, reach, promise, room, least)]
+        values = [*sooner, *_behind(drafts, reach * share, ahead.placeholders(left), room, least)]
         values.sort(key=_value, reverse=True)
         gained, count = best + price * (rows[tokens] + extra[0]), 0
         for index, (value, _) in enumerate(values[: len(rows) - 1 - tokens], start=1):
@@ -201,8 +205,9 @@ def options(
             if others:
                 beside += [(reach * other.chance, other) for other in others if other.accepted == drafts]
                 beside.sort(key=_value, reverse=True)
-            sooner += _behind(drafts, reach - further, promise, room, least)
-            stops.append(reach - further)
+            stop = (reach - further) * share
+            sooner += _behind(drafts, stop, ahead.placeholders(left), room, least)
+            later += stop * ahead.worth(left)
             reach = further
             matched += reach
     return found
@@ -211,19 +216,6 @@ def options(
 _value = itemgetter(0)
 
 
-def _less(
-    sooner: list[tuple[float, int]], verified: list[tuple[float, Other]], stops: list[float]
-) -> list[tuple[float, int]]:
-    """What placeholders behind stops are worth where alternatives may go on instead of stopping there: then nothing."""
-    shares = [1.0] * len(stops)
-    begun = set()
-    for value, other in verified:
-        if other.alternative not in begun:
-            begun.add(other.alternative)
-            shares[other.accepted] -= value / max(value, stops[other.accepted])
-    return [(value * max(0.0, shares[place]), place) for value, place in sooner]
-
-
-def _behind(place: int, chance: float, promise: Sequence[float], room: int, least: float) -> list[tuple[float, int]]:
+def _behind(place: int, chance: float, more: Sequence[float], room: int, least: float) -> list[tuple[float, int]]:
     """What each placeholder behind a stop of that chance promises, and the stop."""
-    return [(chance * value, place) for value in promise[: max(0, room - place - 2)] if chance * value > least]
+    return [(chance * value, place) for value in more[: max(0, room - place - 2)] if chance * value > least]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from operator import attrgetter
 
+from prove_core.decoding.ahead import NOTHING
 from prove_core.decoding.calibration import chances, other_chances
 from prove_core.decoding.controller import LOOK_EVERY, MEMORY, TRIAL, Company, Controller
 from prove_core.decoding.cycle import AR_ONLY, Planner
@@ -75,7 +76,7 @@ class SessionPlanner:
         """Without proposals: plain AR, or what the context repeats."""
         best = _NOTHING
         if again:
-            best = max(options(again, (), self._controller.cost(company), company.price, room), key=_worth)
+            best = max(options(again, NOTHING, self._controller.cost(company), company.price, room), key=_worth)
         company.repeating.add(best.worth, company.completions)
         self._repeats = best.worth > _LEAST
         return replace(best.plan(), repeats=True) if self._repeats else AR_PASS
@@ -88,33 +89,38 @@ class SessionPlanner:
         likely = chances(controller.calibration, drafts.confidences) if in_use else []
         others = other_chances(controller.calibration, drafts, likely) if in_use and drafts.alternatives else ()
         own = 1.0 if trying else min(self._own.ratio, _MOST_OWN)
-        promise = [value * own for value in company.forecast.promise[: self._depth]] if proposes else []
+        following = company.ahead if proposes else NOTHING
         exploring = controller.trying > TRIAL // 2
         price = EXPLORING_PRICE / company.cost.ar if exploring else company.price
         cost = controller.cost(company)
         least = price * company.cost.row
         fuses = not likely or controller.may_fuse(company)
-        ahead = promise if fuses else ()
-        found = options(likely, ahead, cost, price, room, least, others)
+        ahead = following if fuses else following.alone
+        held = len(drafts.tokens) if in_use else 0
+        found = options(likely, ahead, cost, price, room, least, others, rows_left=held, share=own)
         if not fuses:
-            found[:1] = options((), promise, cost, price, room, least)
+            found[:1] = options((), following, cost, price, room, least, rows_left=held, share=own)
         best = max(found, key=_worth)
         if likely:
             if fuses and proposes:
                 company.fusing.add(float(bool(best.places)), company.completions)
-            controller.seen(likely, others)
-            self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
+            if drafts.new:
+                controller.seen(likely[: drafts.new], [other for other in others if other.accepted < drafts.new])
+                self._own.add(best.worth - found[0].worth, sum(company.forecast.promise[: len(likely)]))
         else:
             self._own.fade()
         if trying and not (best.drafts or best.places) and room > 2 and len(cost.rows) > 1:
             best = Option(best.worth, 0, (0,))
         again = [] if trying else again
         if controller.looking:
-            alone = max(options(again, (), company.cost.alike, company.idle_price, room), key=_worth)
+            alone = max(options(again, NOTHING, company.cost.alike, company.idle_price, room), key=_worth)
             company.repeating.add(alone.worth, company.completions / LOOK_EVERY)
         instead = _NOTHING
         if again and (not likely or again[0] > likely[0]):
-            instead = max(options(again, ahead, cost, price, room, least), key=_worth)
+            instead = max(
+                options(again, ahead, cost, price, room, least, rows_left=held, share=own),
+                key=_worth,
+            )
         self._repeats = instead.drafts > 0 and instead.worth > best.worth
         steady = proposes and not exploring and self._company is company  # its drafts were planned like this
         self._foreseen = _foreseen(company, best) if steady and not self._repeats else 0.0
