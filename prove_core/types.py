@@ -199,6 +199,7 @@ class Fused:
     """`argmax` and `behind` as in `Reading`, and `drafts` behind what matches and the model's own token after that.
 
     They are of the branch there, and of what earlier ones said of places further on. `alternatives` are to them.
+    `kept`: rows behind them are kept to say more in the next pass.
     """
 
     argmax: TokenIds
@@ -207,6 +208,7 @@ class Fused:
     logprobs: Logprobs = ()
     behind: tuple[TokenIds, ...] = ()
     alternatives: Alternatives = ()
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,17 @@ from typing import Protocol, cast
 
 from prove_core.decoding.acceptance import confident_length, evidence, gated_length
 from prove_core.decoding.drafts import Drafts, carried, within, worth_verifying
-from prove_core.decoding.fusion import no_drafts, observed, plan_rows
+from prove_core.decoding.fixed_rows import FixedRows
 from prove_core.decoding.limits import Budget
 from prove_core.decoding.lookup import Lookup, Repeat
 from prove_core.decoding.overlap import Foresight, foreseen_stops, proposal_at
 from prove_core.decoding.plan import AR_PASS, Plan
 from prove_core.model.path import match_length, taken_path
 from prove_core.types import (
+    IDENTITY,
     Alternatives,
     Answer,
+    Calibration,
     Call,
     Continue,
     Continued,
@@ -74,7 +76,7 @@ Cycle = Generator[Item, Answer | None, Carry]
 
 
 class Planner(Protocol):
-    """Decides, in mode `auto`, what the next pass of one completion verifies and proposes."""
+    """Decides, in modes `fused` and `auto`, what the next pass of one completion verifies and proposes."""
 
     def plan(self, drafts: Drafts, repeat: Repeat, room: int) -> Plan:
         """For these drafts, or those of `repeat`, where `room` tokens may still be committed."""
@@ -98,9 +100,16 @@ class _ArOnly:
 AR_ONLY = _ArOnly()
 
 
+def fixed_planner(params: DecodingParams, calibration: Calibration) -> Planner:
+    """Where what passes cost plays no part: in mode `fused`, and where nobody knows it."""
+    if params.mode is not Mode.FUSED:
+        return AR_ONLY
+    return FixedRows(params.fused_rows, params.block_size - 1, calibration)
+
+
 @dataclass(frozen=True, slots=True)
 class Aids:
-    """What mode `auto` turns to: the completion's planner, and where to look up what its context repeats."""
+    """What modes `fused` and `auto` turn to: the completion's planner, and a lookup of what its context repeats."""
 
     planner: Planner
     lookup: Lookup
@@ -178,32 +187,17 @@ def lossless(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycl
     """The proposer verifies itself: matching prefix plus its own next token. Output: that of `ar`."""
     # The verifying pass always yields one token beyond the block, so a block never needs the last of the budget.
     proposal = yield from _propose(max(1, min(params.block_size, budget.remaining - 1)))
-    drafts = within(budget, Drafts(proposal.tokens[1:], proposal.confidences[1:], (), proposal.alternatives))
+    drafts = within(budget, Drafts(proposal.tokens[1:], proposal.confidences[1:], proposal.alternatives))
     if drafts.tokens:
         yield from _verify_greedily(drafts.tokens, worth_verifying(drafts))
     return None
 
 
-def fused(params: DecodingParams, budget: Budget, carry: Carry, _: Aids) -> Cycle:
+def fused(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cycle:
     """One proposer pass that verifies the drafts of the pass before and proposes the next ones (design section 3).
 
-    Output: that of `ar`, as in `lossless`.
-    """
-    drafts = within(budget, carry if isinstance(carry, Drafts) else no_drafts(params.block_size))
-    block = drafts.tokens
-    branches, alternatives = plan_rows(drafts, max(0, params.fused_rows - 1 - len(block)), budget.remaining)
-    answer = cast(Fused, (yield Request(Role.PROPOSER, Fuse(block, branches, alternatives))))
-    step = _verified(block, alternatives, answer)
-    yield step
-    matched = match_length(block, answer.argmax)
-    outlook = observed(drafts.outlook, len(block), matched) if drafts.new else drafts.outlook
-    return carried(answer, outlook, params.block_size - 1, branches, matched, len(step.tokens) - matched)
-
-
-def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cycle:
-    """`fused` with as many drafts and branches as the planner finds worth their time: none is plain AR.
-
-    What the context repeats may take the place of the proposed drafts. Output: that of `ar`.
+    What of both is up to the planner: nothing is plain AR. What the context repeats may take the place of the proposed
+    drafts. Output: that of `ar`, as in `lossless`.
     """
     planner = aids.planner
     drafts = within(budget, carry) if isinstance(carry, Drafts) else _NO_DRAFTS
@@ -221,8 +215,7 @@ def auto(params: DecodingParams, budget: Budget, carry: Carry, aids: Aids) -> Cy
     planner.learn(len(block), step.accepted)
     yield step
     matched = match_length(block, answer.argmax)
-    # the planner has an outlook of its own
-    return carried(answer, (), params.block_size - 1, plan.branches, matched, len(step.tokens) - matched)
+    return carried(answer, params.block_size - 1, plan.branches, matched, len(step.tokens) - matched)
 
 
 def speculative(params: DecodingParams, budget: Budget, _: Carry, __: Aids) -> Cycle:
@@ -247,12 +240,12 @@ CYCLES: dict[Mode, Callable[[DecodingParams, Budget, Carry, Aids], Cycle]] = {
     Mode.PROVE: prove,
     Mode.LOSSLESS: lossless,
     Mode.FUSED: fused,
-    Mode.AUTO: auto,
+    Mode.AUTO: fused,
     Mode.SPECULATIVE: speculative,
 }
 
 _LOOKED_UP = 6  # tokens
-_NO_DRAFTS = Drafts((), (), ())
+_NO_DRAFTS = Drafts((), ())
 
 _BEGUN, _NOTHING = Cost(cycles=1), Cost()
 
@@ -264,12 +257,12 @@ def decode(
 ) -> Generator[Item, Answer | None, FinishReason]:
     """Cycles until a stop id or `max_tokens`. Steps arrive cut to what the user gets; the drafted counts stay whole.
 
-    Without `aids` mode `auto` is `ar`.
+    Without `aids` mode `auto` is `ar`, and `fused` goes by what a proposer says of its drafts.
 
     The first step of a cycle carries it in its cost. Rejected candidates are told only if `params.trace`.
     """
     budget = Budget(limits)
-    aids = aids or Aids(AR_ONLY, Lookup(()))
+    aids = aids or Aids(fixed_planner(params, IDENTITY), Lookup(()))
     carry: Carry = None
     while True:
         cycle = CYCLES[params.mode](params, budget, carry, aids)

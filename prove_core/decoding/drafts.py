@@ -14,18 +14,17 @@ WORTH_VERIFYING = 0.15  # chance of an alternative's token from which on it gets
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What is carried from pass to pass: tokens proposed to come next, alternatives to them, and the outlook.
+    """What is carried from pass to pass: tokens proposed to come next, and alternatives to them.
 
-    `outlook[j]` estimates, from this completion so far, the chance that the first j + 1 drafts of a pass all match.
-    The first `new` tokens are of a branch that stood where the pass before stopped; what an earlier one left is of less
-    worth.
+    The first `new` ones are of a branch that stood where the pass before stopped; the others, less likely, of what an
+    earlier one left. `left` rows will say what comes in the places of the drafts and behind, whatever matches of them.
     """
 
     tokens: TokenIds
     confidences: tuple[float, ...]
-    outlook: tuple[float, ...]
     alternatives: Alternatives = ()
     new: int = 0
+    left: int = 0
 
 
 def within(budget: Budget, drafts: Drafts) -> Drafts:
@@ -56,9 +55,7 @@ def beginnings(alternatives: Alternatives, counts: Mapping[int, int]) -> Alterna
     return tuple(_begin(other, count) for i, other in enumerate(alternatives) if (count := counts.get(i, 0)))
 
 
-def carried(
-    answer: Fused, outlook: tuple[float, ...], most: int, branches: Iterable[Branch], matched: int, committed: int
-) -> Drafts:
+def carried(answer: Fused, most: int, branches: Iterable[Branch], matched: int, committed: int) -> Drafts:
     """What a pass proposes for the next one, `most` tokens of it.
 
     It ran `branches`, its block matched up to `matched`, and it `committed` more tokens than that.
@@ -66,7 +63,8 @@ def carried(
     others = tuple([other for other in answer.alternatives if other.accepted < most])
     there = sum([branch.placeholders for branch in branches if branch.accepted == matched])
     new = min(max(0, there - (committed - 1)), most)
-    return Drafts(answer.drafts[:most], answer.confidences[:most], outlook, others, new)
+    left = len(answer.drafts) if answer.kept else 0
+    return Drafts(answer.drafts[:most], answer.confidences[:most], others, new, left)
 
 
 def _begin(other: Alternative, count: int) -> Alternative:

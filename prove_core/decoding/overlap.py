@@ -6,9 +6,10 @@ block: what it finds behind the stop that comes true is just what it would have 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 
 from prove_core.decoding.acceptance import Evidence, gate_score
-from prove_core.decoding.fusion import stop_chances
 from prove_core.types import Branch, Continued, DecodingParams, Proposal, TokenIds
 
 _MEMORY = 0.9  # weight of the past in what is known of the gate, per cycle
@@ -40,6 +41,12 @@ class Foresight:
         if gate_score(params.gate, Evidence(confidence, 1.0, True), params.gate_weights) <= params.theta:
             return 0.0
         return max(_NEVER_SURE, 1 - (1 - confidence) * self.rejected / max(self.doubts, 1e-6))
+
+
+def stop_chances(confidences: Sequence[float]) -> list[float]:
+    """For a = 0..K the chance that exactly the first a drafts match, if each matches with its confidence."""
+    reach = [*accumulate(confidences, mul)]
+    return [here - further for here, further in zip([1.0, *reach], [*reach, 0.0], strict=True)]
 
 
 def foreseen_stops(

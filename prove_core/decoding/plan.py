@@ -11,7 +11,7 @@ the plan without rows, which is what is left where nothing pays.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,6 @@ from typing import NamedTuple
 from prove_core.decoding.ahead import Ahead
 from prove_core.decoding.cost import PassCost
 from prove_core.decoding.drafts import beginnings
-from prove_core.decoding.fusion import gathered
 from prove_core.types import Alternatives, Branch
 
 WORTH = 0.01  # expected tokens below which a row is not looked at
@@ -148,7 +147,7 @@ class Option(NamedTuple):
         if not self.drafts and not self.places:
             return AR_PASS
         verified = beginnings(alternatives, Counter(self.others)) if self.others else ()
-        return Plan(self.drafts, gathered(self.places), alternatives=verified)
+        return Plan(self.drafts, _gathered(self.places), alternatives=verified)
 
 
 def options(
@@ -219,3 +218,8 @@ _value = itemgetter(0)
 def _behind(place: int, chance: float, more: Sequence[float], room: int, least: float) -> list[tuple[float, int]]:
     """What each placeholder behind a stop of that chance promises, and the stop."""
     return [(chance * value, place) for value in more[: max(0, room - place - 2)] if chance * value > least]
+
+
+def _gathered(places: Iterable[int]) -> tuple[Branch, ...]:
+    """The branches that put a placeholder behind each stop named, by ascending place."""
+    return tuple(Branch(accepted, count) for accepted, count in sorted(Counter(places).items()))

@@ -7,11 +7,12 @@ from operator import attrgetter
 from prove_core.decoding.ahead import NOTHING
 from prove_core.decoding.calibration import chances, other_chances
 from prove_core.decoding.controller import LOOK_EVERY, MEMORY, TRIAL, Company, Controller
-from prove_core.decoding.cycle import AR_ONLY, Planner
+from prove_core.decoding.cycle import AR_ONLY, Planner, fixed_planner
 from prove_core.decoding.drafts import Drafts
 from prove_core.decoding.experience import Experience
 from prove_core.decoding.lookup import Repeat
 from prove_core.decoding.plan import AR_PASS, Option, Plan, options
+from prove_core.types import DecodingParams, Mode
 
 DEPTH = 15  # drafts of a block that are looked at
 EXPLORING_PRICE = 0.5  # of time, seen from AR's, in the first half of a trial: rows may be believed too dear
@@ -22,11 +23,13 @@ _NOTHING = Option(0.0, 0, ())
 _worth = attrgetter("worth")
 
 
-def planner_for(controller: Controller, block_size: int, completions: Callable[[], int]) -> Planner:
+def planner_for(controller: Controller, params: DecodingParams, completions: Callable[[], int]) -> Planner:
     """For a new completion of the controller's engine; `completions` says how many share a pass, it included."""
-    if not controller.proposes or block_size < 2:
+    if params.mode is not Mode.AUTO:
+        return fixed_planner(params, controller.calibration)
+    if not controller.proposes or params.block_size < 2:
         return AR_ONLY
-    depth = min(DEPTH, block_size - 1)
+    depth = min(DEPTH, params.block_size - 1)
     controller.propose_to(depth)
     return SessionPlanner(controller, depth, completions)
 
@@ -96,7 +99,7 @@ class SessionPlanner:
         least = price * company.cost.row
         fuses = not likely or controller.may_fuse(company)
         ahead = following if fuses else following.alone
-        held = len(drafts.tokens) if in_use else 0
+        held = drafts.left if in_use else 0
         found = options(likely, ahead, cost, price, room, least, others, rows_left=held, share=own)
         if not fuses:
             found[:1] = options((), following, cost, price, room, least, rows_left=held, share=own)

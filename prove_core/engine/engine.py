@@ -266,7 +266,7 @@ class Engine:
             self._tell(session, emit, refusal)
             return
         self._completions.add(session)
-        planner = planner_for(self._controller, request.params.block_size, self._sharing)
+        planner = planner_for(self._controller, request.params, self._sharing)
         self._new[session] = LocalCompletion(request, planner, self._enqueue, self._release, emit)
 
     def _begin_completions(self) -> None:

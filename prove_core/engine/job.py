@@ -136,7 +136,7 @@ class Job:
         penalizes = sampling is not None and sampling.penalizes
         call, floor, pages = self.request.call, self.request.floor, self.sequence.pages
         fuses = isinstance(call, Fuse)
-        keeps = fuses and sampling is None
+        keeps = fuses and (sampling is None or not sampling.adjusts)
         remnant = self.sequence.remnant if keeps and isinstance(self.sequence.remnant, Remnant) else None
         before = self.sequence.cached[:] if groups or penalizes or remnant else ()
         how = isinstance(call, Continue), not fuses, sides, keeps, remnant
@@ -157,7 +157,8 @@ class Job:
                 return Proposal(tokens, confidences, output.logprobs, output.alternatives)
             case Fuse():
                 drafts, confidences = output.drafts, output.draft_confidences
-                return Fused(output.argmax, drafts, confidences, output.logprobs, output.behind, output.alternatives)
+                read, kept = (output.logprobs, output.behind, output.alternatives), output.remnant is not None
+                return Fused(output.argmax, drafts, confidences, *read, kept)
             case Continue(_, branches):
                 return Continued(_proposals(branches, output))
             case Verify():

@@ -61,19 +61,25 @@ def in_use(windows: Sequence[Window], outputs: Sequence[WindowOutput], *, sample
         if not window.logits or (sampled_only and window.sampling is None):
             continue
         groups = window.chosen(output.argmax, output.behind)
-        found += [_of_group(number, window, group, begin) for group in groups]
-        if not groups and window.remnant is not None:
-            block = _of_remnant(number, window, window.remnant, window.verdict(output.argmax, output.behind))
+        remnant = _remnant(window)
+        found += [_of_group(number, window, group, begin, remnant) for group in groups]
+        if not groups and remnant.count:
+            block = _of_remnant(number, window, remnant, window.verdict(output.argmax, output.behind))
             found += [block] if 0 <= block.known < block.length else []
     return found
 
 
-def _of_group(number: int, window: Window, group: ChosenGroup, begin: int) -> InUse:
-    context, sampling, tail, tail_first = window.context(group.verdict), window.sampling, NO_REMNANT, 0
-    if window.remnant is not None:
-        further = group.index + group.count - window.remnant.index
-        if 0 <= further < window.remnant.count:
-            tail, tail_first = window.remnant, further
+def _remnant(window: Window) -> Remnant:
+    """That of the window, if it is made as its blocks are."""
+    draws = window.sampling is not None and window.sampling.draws
+    usable = window.keeps and window.remnant is not None and window.remnant.drawn == draws
+    return window.remnant if usable and window.remnant is not None else NO_REMNANT
+
+
+def _of_group(number: int, window: Window, group: ChosenGroup, begin: int, remnant: Remnant) -> InUse:
+    context, sampling = window.context(group.verdict), window.sampling
+    further = group.index + group.count - remnant.index
+    tail, tail_first = (remnant, further) if 0 <= further < remnant.count else (NO_REMNANT, 0)
     penalized = sampling is not None and sampling.penalizes
     seen = Occurrences.of(context, sampling.prompt_length) if sampling is not None and penalized else NOTHING
     rows = begin + group.row, group.count, group.index
@@ -82,4 +88,4 @@ def _of_group(number: int, window: Window, group: ChosenGroup, begin: int) -> In
 
 def _of_remnant(number: int, window: Window, remnant: Remnant, verdict: Verdict) -> InUse:
     known = window.start + verdict.kept + len(verdict.further) - remnant.index
-    return InUse(number, 0, 0, remnant.index, window.context(verdict), known, tail=remnant)
+    return InUse(number, 0, 0, remnant.index, window.context(verdict), known, window.sampling, tail=remnant)

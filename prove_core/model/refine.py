@@ -197,8 +197,8 @@ class Refiner:
         found = []
         for i, block in enumerate(blocks):
             kept = None
-            if head is not None and block.keeps and not block.samples:
-                kept = Remnant(block.index, block.length, head.rows[head.blocks[i]])
+            if head is not None and block.keeps:
+                kept = Remnant(block.index, block.length, head.rows[head.blocks[i]], block.samples)
             beside = () if block.samples else alternatives(confidences[i], others[i])
             found.append((block, Walked(ids[i], confidences[i], beside, kept)))
         return found
@@ -220,7 +220,7 @@ def _adjusted(
 def _with_drafts(own: WindowOutput, window: Window, found: list[Walked]) -> WindowOutput:
     drafts = tuple(chain(*[each.ids for each in found])), tuple(chain(*[each.confidences for each in found]))
     others = found[0].alternatives if len(found) == 1 and window.sampling is None else ()
-    kept = found[0].remnant or window.remnant if window.keeps else None
+    kept = (found[0].remnant or window.remnant) if window.keeps else None
     same = own.argmax, own.confidences, own.probabilities
     return WindowOutput(*same, *drafts, own.logprobs, own.behind, others, kept)
 

@@ -57,12 +57,14 @@ class ChosenGroup:
 class Remnant:
     """What the rows of a block that was in use still say, for where nothing newer has been proposed.
 
-    The first of its `count` rows predicts the token at `index` of the sequence. `rows` are their walk's own.
+    The first of its `count` rows predicts the token at `index` of the sequence. `rows` are their walk's own, and
+    `drawn` where that draws tokens.
     """
 
     index: int
     count: int
     rows: object
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from prove_core.decoding.drafts import Drafts
-from prove_core.decoding.fusion import no_drafts, plan_rows
+from prove_core.decoding.fixed_rows import FixedRows
+from prove_core.decoding.lookup import NO_REPEAT
 from prove_core.model.apply import GatedLinear
 from prove_core.model.packed import PackedLinear
 from prove_core.model.rows import RowMask
 from prove_core.model.window import PlaceholderGroup, Runner, Window
-from prove_core.types import TokenIds
+from prove_core.types import IDENTITY, TokenIds
 from services.benchmarks.floors import PassSize
 
 TOKEN_ROWS = (2, 4, 8, 16, 17, 32, 64)
@@ -56,12 +57,11 @@ def shapes(*, proposes: bool) -> dict[str, Shape]:
 
 
 def _fused(rows: int) -> Shape:
-    """A window of mode `fused` in the midst of a completion: half of its rows verify, at most a block's."""
-    drafts = min(_BLOCK - 1, rows // 2 - 1)
-    room = 2 * rows  # no end in sight
-    verified = Drafts((0,) * drafts, (_MATCHES,) * drafts, no_drafts(_BLOCK).outlook)
-    branches, _ = plan_rows(verified, rows - 1 - drafts, room)
-    return Shape(1 + drafts, tuple(PlaceholderGroup(branch.accepted, branch.placeholders) for branch in branches))
+    """A window of mode `fused` in the midst of a completion, with half a block in hand: no end in sight."""
+    drafts = Drafts((0,) * (_BLOCK // 2), (_MATCHES,) * (_BLOCK // 2))
+    plan = FixedRows(rows, _BLOCK - 1, IDENTITY).plan(drafts, NO_REPEAT, room=2 * rows)
+    groups = [PlaceholderGroup(branch.accepted, branch.placeholders) for branch in plan.branches]
+    return Shape(plan.tokens, tuple(groups))
 
 
 def fill(runner: Runner, ids: TokenIds, context: int, pages: Sequence[int]) -> None:
