@@ -2,8 +2,8 @@
 
 A decision process with an average reward: in hand are n drafts, a pass verifies some and proposes others, its seconds
 cost as many tokens as would be decoded meanwhile. Value iteration over blocks seen lately, which say how chances are
-spread: that some blocks are sure and others hopeless is what makes choosing worth while. What is left of blocks counts as
-nothing.
+spread: that some blocks are sure and others hopeless is what makes choosing worth while. What is left of blocks counts
+as nothing.
 """
 
 from collections.abc import Sequence

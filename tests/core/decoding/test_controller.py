@@ -14,7 +14,7 @@ from prove_core.decoding.cycle import AR_ONLY
 from prove_core.decoding.drafts import Drafts
 from prove_core.decoding.lookup import NO_REPEAT, Repeat
 from prove_core.decoding.session_planner import planner_for
-from prove_core.types import IDENTITY
+from prove_core.types import IDENTITY, DecodingParams
 
 CHEAP = PassCost(((1, 0.020), (8, 0.024), (16, 0.030), (64, 0.070)), ((1, 0.002), (48, 0.008)), 1e-4)
 DEAR = PassCost(((1, 0.020), (8, 0.100), (64, 0.800)), ((1, 0.020), (48, 0.100)), 1e-4)
@@ -40,7 +40,7 @@ class Run:
 
 
 def in_hand(confidences: Sequence[float]) -> Drafts:
-    return Drafts((0,) * len(confidences), tuple(confidences), ())
+    return Drafts((0,) * len(confidences), tuple(confidences), new=len(confidences))
 
 
 def simulate(
@@ -48,7 +48,7 @@ def simulate(
 ) -> Run:
     """Completions alike, one of them looked at. Each draft matches with the probability that it says, about `skill`."""
     chance = random.Random(4)
-    planner = planner_for(controller, 8, lambda: completions)
+    planner = planner_for(controller, DecodingParams(), lambda: completions)
     run, drafts = Run(0, 0.0, []), list[float]()
     for _ in range(passes):
         plan = planner.plan(in_hand(drafts), NO_REPEAT, 10_000)
@@ -113,7 +113,7 @@ def test_a_turn_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_checkpoint_without_a_placeholder_decodes_as_ar() -> None:
-    assert planner_for(Controller(max_rows=192, proposes=False), 8, lambda: 1) is AR_ONLY
+    assert planner_for(Controller(max_rows=192, proposes=False), DecodingParams(), lambda: 1) is AR_ONLY
 
 
 ROWS_ONLY = PassCost(((1, 0.020), (8, 0.024), (16, 0.030), (64, 0.070)), ((1, 0.040), (48, 0.100)), 1e-4)
@@ -124,7 +124,7 @@ ROWS_ONLY = PassCost(((1, 0.020), (8, 0.024), (16, 0.030), (64, 0.070)), ((1, 0.
 def test_repeats_are_verified_where_they_pay(right: float, completions: int) -> None:
     """On a machine where proposing never pays: what the context repeats is all there is, and may be wrong for long."""
     chance, controller = random.Random(5), controlled(ROWS_ONLY)
-    planner = planner_for(controller, 8, lambda: completions)
+    planner = planner_for(controller, DecodingParams(), lambda: completions)
     tokens, seconds, ar = 0, 0.0, ROWS_ONLY.seconds(completions, 0, completions)
     for _ in range(3000):
         repeat = Repeat((1, 2, 3, 4), 3) if chance.random() < 0.7 else NO_REPEAT
@@ -147,7 +147,7 @@ def test_the_better_of_proposed_and_repeated_drafts_are_verified() -> None:
     simulate(controller, CHEAP, 0.8, 300)
     for _ in range(50):
         controller.repeats.learn(4, drafted=2, accepted=2)
-    planner = planner_for(controller, 8, lambda: 1)
+    planner = planner_for(controller, DecodingParams(), lambda: 1)
     repeat = Repeat((1, 2, 3), 4)
     assert not planner.plan(in_hand((0.97, 0.97, 0.97, 0.97)), repeat, 10_000).repeats
     plan = planner.plan(in_hand((0.05, 0.05)), repeat, 10_000)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prove_core.decoding.cycle import Request, decode
+from prove_core.model.path import match_length, taken_path
 from prove_core.types import (
     Alternative,
     Alternatives,
@@ -73,14 +74,14 @@ class Script:
                 return Reading(tuple(argmax), tuple(good), behind=self.behind(at, block, alternatives))
             case Fuse(block, branches, alternatives):
                 argmax = [self.target[at + i] for i in range(len(block) + 1)]
-                matches = (t == d for t, d in zip(argmax, block, strict=False))
-                right = next((i for i, match in enumerate(matches) if not match), len(block))
-                count = next((b.placeholders for b in branches if b.accepted == right), 0)
-                drafts = tuple(self.guess(at + right + 1 + i) for i in range(count))
                 behind = self.behind(at, block, alternatives)
-                return Fused(
-                    tuple(argmax), drafts, (0.5,) * count, (), behind, self.alternatives(at + right + 1, count)
-                )
+                _, accepted, _ = taken_path(block, argmax, alternatives, behind)
+                matched = match_length(block, argmax)
+                known = accepted - matched
+                rows = next((b.placeholders for b in branches if b.accepted == matched), 0)
+                first, count = at + accepted + 1, max(0, rows - known)
+                drafts = tuple(self.guess(first + i) for i in range(count))
+                return Fused(tuple(argmax), drafts, (0.5,) * count, (), behind, self.alternatives(first, count))
             case Draft(length):
                 return Drafted(tuple(self.guess(at + i) for i in range(length)))
 
@@ -149,8 +150,7 @@ def test_every_stop_id_ends_the_block_and_only_what_the_user_got_counts(params: 
 def test_max_tokens_one_spends_one_pass(params: DecodingParams) -> None:
     done = run(perfect([1, 2, 3]), params, Limits(1))
     assert done.tokens == [1]
-    alone = Fuse((), ()) if params.mode is Mode.FUSED else Propose(1)
-    assert done.requests == [Request(Role.PROPOSER, alone)]
+    assert done.requests == [Request(Role.PROPOSER, Propose(1))]
 
 
 @pytest.mark.parametrize("mode", EXACT)

@@ -15,7 +15,7 @@ from prove_core.decoding.drafts import (
     worth_verifying,
 )
 from prove_core.decoding.limits import Budget
-from prove_core.types import Alternative, Fused, Limits, Step
+from prove_core.types import Alternative, Branch, Fused, Limits, Step
 
 STOP = 9
 tokens = st.lists(st.integers(0, STOP), max_size=6).map(tuple)
@@ -35,7 +35,7 @@ def alternatives(draw: st.DrawFn, length: int) -> tuple[Alternative, ...]:
 def in_hand(draw: st.DrawFn) -> Drafts:
     block = draw(tokens)
     chances = tuple(draw(st.floats(0, 1)) for _ in block)
-    return Drafts(block, chances, (), draw(alternatives(len(block))))
+    return Drafts(block, chances, draw(alternatives(len(block))))
 
 
 @given(in_hand(), st.integers(1, 8), st.integers(0, 4))
@@ -69,16 +69,18 @@ def test_beginnings_leave_out_what_is_not_wanted() -> None:
     assert beginnings((first, second), {1: 1}) == (second,)
 
 
-@given(in_hand(), st.lists(st.integers(0, STOP), max_size=4))
-def test_drafts_that_foresaw_what_came_go_on_behind_it(drafts: Drafts, committed: list[int]) -> None:
-    answer = Fused((0,), drafts.tokens, drafts.confidences, alternatives=drafts.alternatives)
-    kept = carried(answer, committed, (0.5,))
-    assert kept.outlook == (0.5,)
-    if drafts.tokens[: len(committed)] != tuple(committed):
-        assert (kept.tokens, kept.alternatives) == ((), ())
-        return
-    assert (*committed, *kept.tokens) == drafts.tokens
-    ways = {(*committed, *kept.tokens[: o.accepted], *o.tokens) for o in kept.alternatives}
-    assert ways == {
-        (*drafts.tokens[: o.accepted], *o.tokens) for o in drafts.alternatives if o.accepted >= len(committed)
-    }
+@given(in_hand(), st.integers(0, 8), st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5))), st.data())
+def test_what_is_carried_knows_its_new_drafts(
+    drafts: Drafts, most: int, branches: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """A branch where verification stopped has said them all but the tokens committed behind its first."""
+    matched, committed = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 3))
+    answer = Fused(
+        (0,), drafts.tokens, drafts.confidences, alternatives=drafts.alternatives, kept=data.draw(st.booleans())
+    )
+    ran = [Branch(accepted, count) for accepted, count in dict(branches).items()]
+    kept = carried(answer, most, ran, matched, committed)
+    assert (kept.tokens, kept.confidences) == (drafts.tokens[:most], drafts.confidences[:most])
+    assert set(kept.alternatives) == {other for other in drafts.alternatives if other.accepted < most}
+    assert kept.new == min(most, max(0, dict(branches).get(matched, 0) - (committed - 1)))
+    assert kept.left == len(drafts.tokens) * answer.kept

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prove_core.decoding.cycle import Ahead, Collect, Request, decode
-from prove_core.decoding.overlap import Foresight, foreseen_stops
+from prove_core.decoding.overlap import Foresight, foreseen_stops, stop_chances
 from prove_core.types import (
     Answer,
     Call,
@@ -155,3 +155,11 @@ def test_the_gate_is_learnt_from_what_it_did(accepted: int) -> None:
         foresight = foresight.judged((0.5, 0.5, 0.5), accepted)
     passed = 1.0 if accepted == 3 else accepted / (accepted + 1)
     assert foresight.chance(params, 0.5) == pytest.approx(passed, abs=0.02)
+
+
+@given(st.lists(st.floats(0.0, 1.0), max_size=8))
+def test_verification_stops_somewhere(confidences: list[float]) -> None:
+    stops = stop_chances(confidences)
+    assert len(stops) == len(confidences) + 1
+    assert sum(stops) == pytest.approx(1.0)
+    assert all(chance >= -1e-12 for chance in stops)

@@ -8,19 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prove_core.decoding.ahead import NOTHING, ahead
 from prove_core.decoding.cost import FREE, PassCost, fitted
 from prove_core.decoding.plan import AR_PASS, WORTH, Other, Plan, RowCost, options, shared_cost
-from tests.core.decoding.test_fusion import falling
 
 
 def plan_pass(
     likely: Sequence[float], promise: Sequence[float], cost: RowCost, price: float, room: int, least: float = 0.0
 ) -> Plan:
     """The plan of greatest worth."""
-    return max(options(likely, promise, cost, price, room, least), key=attrgetter("worth")).plan()
+    return max(options(likely, ahead(promise), cost, price, room, least), key=attrgetter("worth")).plan()
 
 
 chances = st.lists(st.floats(0.0, 1.0), max_size=3)
+falling = st.lists(st.floats(0.3, 1.0), min_size=1, max_size=3).map(
+    lambda rates: tuple(rate**depth for depth, rate in enumerate(sorted(rates, reverse=True), start=1))
+)
 # Half a pass is reading the weights, the other half grows by row: a processor that turns compute-bound early.
 REALISTIC = PassCost(((1, 0.020), (8, 0.026), (16, 0.034), (32, 0.052), (64, 0.090)), ((1, 0.002), (48, 0.008)), 1e-4)
 OUTLOOK = (0.85, 0.7, 0.55, 0.45, 0.35, 0.3, 0.25)
@@ -98,7 +101,7 @@ def test_alternatives_are_verified_where_they_pay(
         if accepted < len(likely)
     ]
     rows = shared_cost(cost, completions, 30).alike
-    best = max(options(likely, (), rows, price, 100, 0.0, others), key=lambda option: option.worth)
+    best = max(options(likely, NOTHING, rows, price, 100, 0.0, others), key=lambda option: option.worth)
     reach = [1.0, *accumulate(likely, mul)]
     most = max(
         sum(reach[1 : drafts + 1]) + sum(reach[o.accepted] * o.chance for o in some) - price * rows.seconds(spent, 0)

@@ -38,7 +38,7 @@ class AdversarialRunner:
             guesses = tuple(guess for group in groups for guess in self._guesses(group))
             plain = bool(groups) and window.sampling is None
             others = self._alternatives(groups[0].index + groups[0].known, guesses) if plain else ()
-            rows.append(replace(found, drafts=guesses, alternatives=others))
+            rows.append(replace(found, drafts=guesses, draft_confidences=(0.9,) * len(guesses), alternatives=others))
         return replace(output, outputs=rows)
 
     def _alternatives(self, index: int, guesses: tuple[int, ...]) -> Alternatives:

@@ -35,6 +35,7 @@ from prove_core.model.alternatives import LEAST, MOST
 from prove_core.model.apply import GatedLinear
 from prove_core.model.cache import home
 from prove_core.model.fuse import fuse_projections
+from prove_core.model.in_use import InUse
 from prove_core.model.native import library
 from prove_core.model.native.check import disagreement
 from prove_core.model.native.choose import native_forward
@@ -454,7 +455,7 @@ def test_the_head_walks_as_in_torch(hidden: int, width: int, vocabulary: int, re
         assert a.draft_confidences == pytest.approx(b.draft_confidences, abs=0.05)
         assert_alternatives(a.alternatives, b.alternatives, a.draft_confidences)
     known = array("i", (*windows[1].before, 5, outputs[1].argmax[0]))
-    (alone,) = walk(states[8:11], logits[8:11], [(1, 2, known)])
+    (alone,) = walk(states[8:11], logits[8:11], [InUse(0, 1, 2, 0, known)])
     assert tuple(alone.ids) == ours[1].drafts
     assert alone.alternatives == ours[1].alternatives
 
@@ -475,7 +476,7 @@ def test_the_leading_candidates_of_rows_of_any_size(vocabulary: int, portable: b
     logits[2] = logits[2].sort(descending=True).values
     logits[3, 5:] = -torch.inf
     states = torch.zeros(9, 64, dtype=torch.bfloat16)
-    (walked,) = plain_walk(vocabulary, portable=portable)(states, logits, [(0, 9, array("i", (1,)))])
+    (walked,) = plain_walk(vocabulary, portable=portable)(states, logits, [InUse(0, 0, 9, 0, array("i", (1,)))])
     ids, probabilities = walked.ids, walked.confidences
     values = logits.topk(min(CANDIDATES, vocabulary)).values
     assert ids == logits.argmax(-1).tolist()
@@ -488,7 +489,7 @@ def test_of_equal_candidates_the_first_is_chosen() -> None:
     for row, places in enumerate([(1036, 700), (31, 32), (255, 256, 257), (287, 288, 544), (1023, 1024)]):
         logits[row, list(places)] = 2.0
     states = torch.zeros(5, 64, dtype=torch.bfloat16)
-    (walked,) = plain_walk(vocabulary)(states, logits, [(0, 5, array("i", (1,)))])
+    (walked,) = plain_walk(vocabulary)(states, logits, [InUse(0, 0, 5, 0, array("i", (1,)))])
     ids = walked.ids
     assert ids == [700, 31, 255, 287, 1023]
     assert NativeReader(library.library(home()))(logits, Asked([*range(5)], [False] * 5)).best == ids
@@ -506,7 +507,7 @@ def test_a_long_context_is_recalled_whatever_its_length() -> None:
         for place in range(length - 2):
             context = array("i", [100] * length)
             context[place], context[place + 1], context[-1] = 150, 9, 150
-            (walked,) = walk(states, logits, [(0, 1, context)])
+            (walked,) = walk(states, logits, [InUse(0, 0, 1, 0, context)])
             ids = walked.ids
             assert ids == [9], (length, place)
 

@@ -65,7 +65,7 @@ def test_it_lands_in_the_adapter(tmp_path: Path) -> None:
 
 def test_what_a_draft_loses_goes_to_its_alternatives() -> None:
     others = (Alternative(0, (7, 8), (0.3, 0.5)), Alternative(0, (9,), (0.1,)), Alternative(1, (5,), (0.2,)))
-    drafts = Drafts((1, 2), (0.6, 0.8), (), others)
+    drafts = Drafts((1, 2), (0.6, 0.8), others)
     for calibration in (IDENTITY, Calibration(-0.4, 0.8)):
         likely = chances(calibration, drafts.confidences)
         first, behind, second, last = other_chances(calibration, drafts, likely)
@@ -74,5 +74,5 @@ def test_what_a_draft_loses_goes_to_its_alternatives() -> None:
         assert last.chance == pytest.approx(1 - likely[1])
         assert behind.chance == pytest.approx(first.chance * chances(calibration, (0.5,))[0])
         assert [other.alternative for other in (first, behind, second, last)] == [0, 0, 1, 2]
-    sure = Drafts((1,), (1.0,), (), (Alternative(0, (2,), (1e-9,)),))
+    sure = Drafts((1,), (1.0,), (Alternative(0, (2,), (1e-9,)),))
     assert other_chances(IDENTITY, sure, (1.0,))[0].chance == pytest.approx(0.0)
