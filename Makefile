@@ -28,8 +28,12 @@ types: $(VENV)/.installed-dev
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
+# Those of services mostly wait for processes, so the others run beside them, with what CPU they leave
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -q
+	@nice $(BIN)/python -m pytest -q --ignore tests/services > $(VENV)/unit.log 2>&1 & others=$$!; \
+	trap 'kill -INT $$others; wait' INT TERM; \
+	$(BIN)/python -m pytest -q tests/services; services=$$?; \
+	wait $$others; result=$$?; cat $(VENV)/unit.log; exit $$((services | result))
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

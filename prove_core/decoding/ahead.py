@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-STILL = 0.75  # chance of a draft from what is left of an earlier block, over that of a new one in its place
+STILL = 0.7  # chance of a draft from what is left of an earlier block, over that of a new one in its place
 
 
 @dataclass(frozen=True, slots=True)

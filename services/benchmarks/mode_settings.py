@@ -47,7 +47,7 @@ FULL = Plan(
     repeats=5,
     concurrency=(1, 2, 4, 8, 16, 32, 64),
     lossless=(4, 6, 8),
-    fused=((6, 8), (6, 12), (8, 16)),
+    fused=((8, 8), (8, 12), (8, 16)),
     two_models=True,
 )
 QUICK = Plan(
@@ -56,6 +56,6 @@ QUICK = Plan(
     repeats=3,
     concurrency=(1, 4, 16),
     lossless=(6, 8),
-    fused=((6, 8), (6, 12)),
+    fused=((8, 8), (8, 12)),
     two_models=False,
 )

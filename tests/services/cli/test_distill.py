@@ -94,7 +94,7 @@ def test_prompts_that_do_not_fit_are_named_and_left_out_only_on_request(model: P
 
 
 def test_ctrl_c_keeps_whole_lines_and_the_rest_is_done_later(model: Path, tmp_path: Path) -> None:
-    data, out, whole = write_questions(tmp_path / "q.jsonl", 60), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
+    data, out, whole = write_questions(tmp_path / "q.jsonl", 150), tmp_path / "out.jsonl", tmp_path / "whole.jsonl"
     command = arguments(model, data, out, "--max-tokens", "60", "--concurrency", "1")  # slow enough to be cut
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
@@ -107,7 +107,7 @@ def test_ctrl_c_keeps_whole_lines_and_the_rest_is_done_later(model: Path, tmp_pa
     assert process.returncode == 130, errors
     assert "the same command goes on" in " ".join(errors.split())
     assert "Traceback" not in errors
-    assert 0 < len(lines(out)) < 60
+    assert 0 < len(lines(out)) < 150
     for path in (out, whole):
         assert invoke(model, data, path, "--max-tokens", "60").exit_code == 0
     key = json.dumps

@@ -92,7 +92,8 @@ def test_commits_land_in_order_and_make_the_text_of_the_reply(page: Page, url: s
     assert [int(row) for row in rows] == sorted(map(int, rows), reverse=True)
     line = page.locator(".turn.assistant .facts").last.inner_text().split()
     assert line[line.index("tokens") + 1] == f"{TOKENS}"
-    assert page.locator("#acceptance .column").count() == (0 if mode == "ar" else 7)
+    most = page.locator("#acceptance .column").count()
+    assert most in {"ar": [0], "fused": range(1, 8)}.get(mode, [7]), "a fused pass verifies what is worth a row"
     assert page.locator("#latency circle").count() == 3
 
 
