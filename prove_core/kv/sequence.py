@@ -40,6 +40,8 @@ class Sequence:
             raise StaleCommit(f"session {commit.session}: cycle {commit.cycle} after {self.cycle}")
         if commit.keep > len(self.tokens):
             raise SessionLost(f"session {commit.session}: {len(self.tokens)} tokens held, {commit.keep} expected")
+        if commit.keep < len(self.tokens):
+            self.remnant = None  # it goes on behind other tokens
         self.tokens[commit.keep :] = commit.append
         self.cycle = commit.cycle
         self.trim(self._shared_length(commit))

@@ -25,6 +25,10 @@ class PreparedRows:
     def __getitem__(self, rows: slice) -> "PreparedRows":
         return PreparedRows(self.states[rows], self.own[rows], self.ids[rows], self.effects[rows])
 
+    def copy(self) -> "PreparedRows":
+        """In memory of their own: a slice holds all that it was cut from."""
+        return PreparedRows(self.states.clone(), self.own.clone(), self.ids.clone(), self.effects.clone())
+
     @staticmethod
     def joined(parts: Sequence["PreparedRows"]) -> "PreparedRows":
         """One behind the other."""

@@ -198,7 +198,7 @@ class Refiner:
         for i, block in enumerate(blocks):
             kept = None
             if head is not None and block.keeps:
-                kept = Remnant(block.index, block.length, head.rows[head.blocks[i]], block.samples)
+                kept = Remnant(block.index, block.length, head.rows[head.blocks[i]].copy(), block.samples)
             beside = () if block.samples else alternatives(confidences[i], others[i])
             found.append((block, Walked(ids[i], confidences[i], beside, kept)))
         return found

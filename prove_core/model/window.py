@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol
 
 from prove_core.model.path import match_length, taken_path
@@ -53,6 +54,9 @@ class ChosenGroup:
     verdict: Verdict
 
 
+_index = attrgetter("index")
+
+
 @dataclass(frozen=True, slots=True)
 class Remnant:
     """What the rows of a block that was in use still say, for where nothing newer has been proposed.
@@ -77,10 +81,10 @@ class Window:
     pass overwrites it. `pages` has room for every row. Of `tokens` the last `logits` rows want an output (0: a prefill
     chunk), of `sides` all rows, and all placeholders of a group that gets one: see `WindowOutput`. `targets[i]` is an
     id to score at the i-th of those rows; targets are the tokens that follow, so they are the last of `tokens`.
-    `before` are the ids below `start`, needed only where `sampling` penalizes or groups recall what came before.
-    `every` group is in use, or the one that `chosen` finds. `weighs`: probabilities of the tokens' choices and targets
-    are wanted. Only a window without `sampling` may have `sides`, and then with logits. One that `keeps` gets what is
-    left of the block in use for the next one, and brings what was left before as its `remnant`.
+    `before` are the ids below `start`, needed only where `sampling` penalizes, groups recall what came before, or there
+    is a `remnant`. `every` group is in use, or the one that `chosen` finds. `weighs`: probabilities of the tokens'
+    choices and targets are wanted. Only a window without `sampling` may have `sides`, and then with logits. One that
+    `keeps` gets what is left of the block in use for the next one, and brings what was left before as its `remnant`.
     """
 
     tokens: Sequence[int]
@@ -131,7 +135,7 @@ class Window:
             if group.after < came.kept and known < group.count:
                 found.append(ChosenGroup(row, group.count, index, known, came))
             row += group.count
-        return found if self.every else found[-1:]
+        return found if self.every else sorted(found, key=_index)[-1:]
 
     def context(self, verdict: Verdict) -> "array[int]":
         """The sequence with what came of the window."""

@@ -74,6 +74,17 @@ def test_commits_are_idempotent_ordered_and_refused_when_they_build_on_nothing()
     assert sequence.tokens == [1, 2, 7]
 
 
+def test_what_was_left_for_the_next_pass_goes_with_the_tokens_that_it_is_behind() -> None:
+    sequence = Sequence(PagePool(4, 4))
+    sequence.apply(Commit("s", 1, 0, (1, 2, 3)))
+    sequence.remnant = left = object()
+    sequence.apply(Commit("s", 2, 3, (4,)))
+    sequence.release()
+    assert sequence.remnant is left, "it needs no KV"
+    sequence.apply(Commit("s", 3, 3, (4,)))
+    assert sequence.remnant is None
+
+
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 2),  # which sequence
