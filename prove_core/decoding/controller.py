@@ -222,7 +222,7 @@ class Controller:
             least += company.repeating.value
         company.proposing = company.gain > least
         company.looks += 1
-        company.until = self._passes + min(REFRESH, 4 * company.looks)
+        company.until = self._passes + min(REFRESH, 2 << company.looks)
 
     def _try(self) -> None:
         """Begin a trial, and afterwards go by what it shows."""
