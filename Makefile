@@ -31,7 +31,7 @@ imports: $(VENV)/.installed-dev
 # Those of services mostly wait for processes, so the others run beside them, with what CPU they leave
 unit: $(VENV)/.installed-dev
 	@nice $(BIN)/python -m pytest -q --ignore tests/services > $(VENV)/unit.log 2>&1 & others=$$!; \
-	trap 'kill -INT $$others; wait' INT TERM; \
+	trap 'kill $$others' INT TERM; \
 	$(BIN)/python -m pytest -q tests/services; services=$$?; \
 	wait $$others; result=$$?; cat $(VENV)/unit.log; exit $$((services | result))
 
